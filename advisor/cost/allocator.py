@@ -1,0 +1,237 @@
+"""A simulation of PyTorch's CUDA caching allocator over the alloc and free events of a trace, one stream.
+
+Rules and sizes: c10/cuda/CUDACachingAllocator.cpp of pytorch/pytorch at commit 001074d2 and
+include/c10/core/AllocatorConfig.h of the torch 2.13.0 wheel.
+
+* A request is rounded up to 512 B. Up to 1 MiB it is served by the small pool, from segments of 2 MiB; below 10 MiB by
+  the large pool, from segments of 20 MiB; from 10 MiB on it gets a segment of its own, rounded up to 2 MiB.
+* A pool hands out the smallest free block that is large enough, the lowest address among equals. The rest of the block
+  is split off when it is at least 512 B (small pool, expandable segments) or more than 1 MiB (large pool).
+* A freed block merges with free neighbours. Segments go back to the device only when it has no memory left: then every
+  segment without a live block does.
+
+Known limitations: one stream; no `max_split_size_mb`, no `roundup_power2_divisions`, no garbage-collection threshold. An
+expandable segment grows at its end and gives no pages back.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from advisor.trace.records import MemoryEvent
+
+_MIN_BLOCK = 512  # kMinBlockSize
+_SMALL = 2**20  # kSmallSize: largest request of the small pool, and the least that is split off in the large one
+_SMALL_SEGMENT = 2 * 2**20  # kSmallBuffer
+_LARGE_SEGMENT = 20 * 2**20  # kLargeBuffer
+_MIN_OWN_SEGMENT = 10 * 2**20  # kMinLargeAlloc
+_ROUND_LARGE = 2 * 2**20  # kRoundLarge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocatorResult:
+    """What the allocator's counters show. Bytes; event indices count from zero, -1 stands for no events."""
+
+    allocated_peak_bytes: int
+    allocated_peak_event: int  # index of the first event after which it is reached
+    reserved_peak_bytes: int
+    reserved_peak_event: int
+    allocated: tuple[int, ...]  # bytes in live blocks after each event
+    reserved_bytes: int  # at the end
+
+
+def round_to_block(nbytes: int) -> int:
+    """Bytes that a request of `nbytes` takes in `memory_allocated`."""
+    return max(_MIN_BLOCK, -(-nbytes // _MIN_BLOCK) * _MIN_BLOCK)
+
+
+def simulate(
+    events: Sequence[MemoryEvent],
+    sizes: Sequence[int],
+    *,
+    capacity: int | None = None,
+    expandable_segments: bool = False,
+) -> AllocatorResult:
+    """Run `events` through the allocator; `sizes[storage]` is 0 for what takes no device memory.
+
+    At `capacity` the device has no memory left: unused segments go back to it, and only if that isn't enough the capacity
+    is exceeded (a real step would end here). So `capacity=None` gives what `max_memory_reserved` shows on a
+    device with plenty, and `capacity=0` the least that a device must have for the step to run.
+    """
+    allocator = _Allocator(capacity, expandable_segments)
+    blocks: dict[int, _Block] = {}
+    allocated: list[int] = []
+    reserved_peak, reserved_peak_event = 0, -1
+    for index, event in enumerate(events):
+        if not event.is_alloc:
+            if (block := blocks.pop(event.storage, None)) is not None:
+                allocator.free(block)
+        elif nbytes := sizes[event.storage]:
+            blocks[event.storage] = allocator.allocate(nbytes)
+            if allocator.reserved > reserved_peak:
+                reserved_peak, reserved_peak_event = allocator.reserved, index
+        allocated.append(allocator.allocated)
+    peak = max(allocated, default=0)
+    return AllocatorResult(
+        allocated_peak_bytes=peak,
+        allocated_peak_event=allocated.index(peak) if allocated else -1,
+        reserved_peak_bytes=reserved_peak,
+        reserved_peak_event=reserved_peak_event,
+        allocated=tuple(allocated),
+        reserved_bytes=allocator.reserved,
+    )
+
+
+def live_after(events: Sequence[MemoryEvent], index: int) -> tuple[int, ...]:
+    """Storages that are live after event `index`, oldest first."""
+    live: dict[int, None] = {}
+    for event in events[: index + 1]:
+        if event.is_alloc:
+            live[event.storage] = None
+        else:
+            live.pop(event.storage, None)
+    return tuple(live)
+
+
+class _Block:
+    """A stretch of a segment, linked to its neighbours there."""
+
+    __slots__ = ("address", "is_free", "next", "pool", "previous", "size")
+
+    def __init__(self, pool: _Pool, address: int, size: int) -> None:
+        self.pool = pool
+        self.address = address
+        self.size = size
+        self.is_free = False
+        self.previous: _Block | None = None
+        self.next: _Block | None = None
+
+
+class _Pool:
+    """Free blocks by (size, address)."""
+
+    __slots__ = ("end", "free", "is_small", "min_split")
+
+    def __init__(self, *, is_small: bool, min_split: int) -> None:
+        self.is_small = is_small
+        self.min_split = min_split
+        self.free: list[tuple[int, int, _Block]] = []
+        self.end: _Block | None = None  # last block of the expandable segment
+
+    def put(self, block: _Block) -> None:
+        block.is_free = True
+        insort(self.free, (block.size, block.address, block))
+
+    def take(self, block: _Block) -> None:
+        block.is_free = False
+        del self.free[bisect_left(self.free, (block.size, block.address))]
+
+    def take_best(self, size: int) -> _Block | None:
+        index = bisect_left(self.free, (size,))
+        if index == len(self.free):
+            return None
+        block = self.free.pop(index)[2]
+        block.is_free = False
+        return block
+
+
+class _Allocator:
+    """Two pools and the counters."""
+
+    def __init__(self, capacity: int | None, expandable: bool) -> None:
+        self.capacity = capacity
+        self.expandable = expandable
+        self.allocated = 0
+        self.reserved = 0
+        self._next_address = 0
+        self._small = _Pool(is_small=True, min_split=_MIN_BLOCK)
+        self._large = _Pool(is_small=False, min_split=_MIN_BLOCK if expandable else _SMALL + 1)
+
+    def allocate(self, nbytes: int) -> _Block:
+        size = round_to_block(nbytes)
+        pool = self._small if size <= _SMALL else self._large
+        block = pool.take_best(size) or (self._grow(pool, size) if self.expandable else self._new_segment(pool, size))
+        if block.size - size >= pool.min_split:
+            self._split(block, size)
+        self.allocated += block.size
+        return block
+
+    def free(self, block: _Block) -> None:
+        self.allocated -= block.size
+        pool = block.pool
+        after, before = block.next, block.previous
+        if after is not None and after.is_free:
+            pool.take(after)
+            self._absorb(block, after)
+        if before is not None and before.is_free:
+            pool.take(before)
+            self._absorb(before, block)
+            block = before
+        pool.put(block)
+
+    def _split(self, block: _Block, size: int) -> None:
+        rest = _Block(block.pool, block.address + size, block.size - size)
+        rest.previous, rest.next = block, block.next
+        if block.next is not None:
+            block.next.previous = rest
+        block.next, block.size = rest, size
+        if block.pool.end is block:
+            block.pool.end = rest
+        block.pool.put(rest)
+
+    @staticmethod
+    def _absorb(block: _Block, after: _Block) -> None:
+        block.size += after.size
+        block.next = after.next
+        if after.next is not None:
+            after.next.previous = block
+        if block.pool.end is after:
+            block.pool.end = block
+
+    def _new_segment(self, pool: _Pool, size: int) -> _Block:
+        if pool.is_small:
+            segment = _SMALL_SEGMENT
+        elif size < _MIN_OWN_SEGMENT:
+            segment = _LARGE_SEGMENT
+        else:
+            segment = -(-size // _ROUND_LARGE) * _ROUND_LARGE
+        self._reserve(segment)
+        block = _Block(pool, self._next_address, segment)
+        self._next_address += segment
+        return block
+
+    def _grow(self, pool: _Pool, size: int) -> _Block:
+        """The free end of the pool's expandable segment plus as many pages as it lacks."""
+        page = _SMALL_SEGMENT if pool.is_small else _LARGE_SEGMENT
+        end = pool.end
+        if end is not None and end.is_free:
+            pool.take(end)
+            grown = -(-(size - end.size) // page) * page
+            end.size += grown
+        else:
+            grown = -(-size // page) * page
+            # One address range per pool; the pools' ranges never meet, so the large one may start anywhere.
+            block = _Block(pool, 0 if end is None else end.address + end.size, grown)
+            block.previous = end
+            if end is not None:
+                end.next = block
+            pool.end = end = block
+        self._reserve(grown)
+        return end
+
+    def _reserve(self, nbytes: int) -> None:
+        if self.capacity is not None and self.reserved + nbytes > self.capacity:
+            self._release_cached()
+            self.capacity = max(self.capacity, self.reserved + nbytes)
+        self.reserved += nbytes
+
+    def _release_cached(self) -> None:
+        """Give segments without a live block back to the device (`release_cached_blocks`)."""
+        if self.expandable:
+            return
+        for pool in (self._small, self._large):
+            kept = [entry for entry in pool.free if entry[2].previous is not None or entry[2].next is not None]
+            self.reserved -= sum(entry[0] for entry in pool.free) - sum(entry[0] for entry in kept)
+            pool.free = kept

@@ -1,0 +1,134 @@
+"""Seconds of a kernel on a device: datasheet x ceiling x class factor, each with its source.
+
+    seconds = max(FLOPs / (peak x ceiling x compute share), bytes / (bandwidth x ceiling x bandwidth share)) + launch
+
+Peaks and bandwidth are the device profile's; ceilings and shares come from profiles/calibration. A device without its own
+borrows them from its architecture, then from any other, and gets the wider band; a dtype without a peak is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeVar
+
+from advisor.cost.calibration import Calibration, ClassFactors, calibrations, nearest
+from advisor.cost.classes import OpClass
+from advisor.cost.roofline import Work
+from advisor.errors import ProfileError
+from advisor.hardware.profile import DeviceProfile, Sourced
+from advisor.units import format_bytes_per_s, format_flops_per_s
+
+T = TypeVar("T")
+
+_HALF = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What one device reaches. `seconds` prices a kernel; `source_of` says where the rate of a class comes from."""
+
+    device: DeviceProfile
+    bandwidth: Sourced  # bytes/s, ceiling included
+    ceiling: dict[str, Sourced]  # Precision -> share of the peak
+    classes: dict[OpClass, ClassFactors]
+    host_launch: Sourced
+    kernel_launch: Sourced
+    band: tuple[Sourced, Sourced]
+
+    def seconds(self, work: Work) -> tuple[float, float]:
+        """(arithmetic, bytes): the kernel takes the longer of the two, plus `kernel_launch` for each launch.
+
+        Raises:
+            ProfileError: the profile states no peak for the precision.
+        """
+        if work.op_class is OpClass.UNPRICED:
+            return 0.0, work.num_bytes / (self.bandwidth.value * self.slowest.value)
+        factors = self.classes[work.op_class]
+        memory = work.num_bytes / (self.bandwidth.value * factors.bandwidth.value)
+        if not work.flops or factors.compute is None:
+            return 0.0, memory
+        precision = self.precision(work.precision)
+        peak = self.device.peak_flops[precision].value * self.ceiling[precision].value
+        return work.flops / (peak * factors.compute.value), memory
+
+    @property
+    def slowest(self) -> Sourced:
+        """Bandwidth share of the slowest class: for what has no class of its own."""
+        return min((factors.bandwidth for factors in self.classes.values()), key=lambda share: share.value)
+
+    def precision(self, wanted: str) -> str:
+        """The peak that applies; TF32 is plain float32 on a device without it."""
+        peaks = self.device.peak_flops
+        if wanted == "tf32" and wanted not in peaks:
+            wanted = "float32"
+        if wanted not in peaks:
+            stated = ", ".join(peaks) or "none"
+            raise ProfileError(
+                f"{self.device.name} states no {wanted} peak, and the step multiplies in {wanted}",
+                hint=f"choose another precision (stated: {stated}) or add the dense peak to a profile of your own",
+            )
+        return wanted
+
+    def source_of(self, op_class: OpClass, precision: str) -> Iterable[str]:
+        """The lines of evidence behind one class."""
+        factors = self.classes[op_class]
+        if precision and factors.compute is not None:
+            precision = self.precision(precision)
+            peak, ceiling = self.device.peak_flops[precision], self.ceiling[precision]
+            yield f"{precision} peak {format_flops_per_s(peak.value)}: datasheet; {peak.source}"
+            yield f"{precision} ceiling {ceiling.value:.1%} of it: {ceiling.source}"
+            yield f"{op_class}: {factors.compute.value:.1%} of the {precision} ceiling: {factors.compute.source}"
+        yield f"{op_class}: {factors.bandwidth.value:.1%} of the bandwidth ceiling: {factors.bandwidth.source}"
+
+
+def rates_for(device: DeviceProfile) -> Rates | None:
+    """Rates of `device`; None where the profile states no bandwidth or no peak at all (known by its memory alone)."""
+    if device.memory_bandwidth is None or not device.peak_flops:
+        return None
+    order = nearest(device, calibrations())
+    own = device.name in order[0].devices if order else False
+    classes: dict[OpClass, ClassFactors] = {}
+    for calibration in reversed(order):
+        classes |= calibration.classes
+    host = _first(device, "host_launch", (c.host_launch for c in order))
+    kernel = _first(device, "kernel_launch", (c.kernel_launch for c in order))
+    bands = (c.time_band if own and device.name in c.devices else c.borrowed_band for c in order)
+    memory = _ceiling(device, "memory", order)
+    return Rates(
+        device=device,
+        bandwidth=Sourced(
+            value=device.memory_bandwidth.value * memory.value,
+            source=f"datasheet {format_bytes_per_s(device.memory_bandwidth.value)} ({device.memory_bandwidth.source}) x "
+            f"ceiling {memory.value:.1%} ({memory.source})",
+        ),
+        ceiling={precision: _ceiling(device, precision, order) for precision in device.peak_flops},
+        classes=classes,
+        host_launch=host,
+        kernel_launch=kernel,
+        band=_first(device, "time band", bands),
+    )
+
+
+def _first(device: DeviceProfile, what: str, candidates: Iterable[T | None]) -> T:
+    found = next((candidate for candidate in candidates if candidate is not None), None)
+    if found is None:
+        raise ProfileError(f"no calibration gives a {what} for {device.name}", hint="profiles/calibration is incomplete")
+    return found
+
+
+def _ceiling(device: DeviceProfile, key: str, order: tuple[Calibration, ...]) -> Sourced:
+    """This device's own share; the median of its architecture's, else of all."""
+    keys = (key, *(other for other in _HALF if other != key)) if key != "memory" else (key,)
+    for title, group in (
+        ("", [c for c in order if device.name in c.devices]),
+        (f"borrowed: median of {device.architecture}, ", [c for c in order if c.architecture == device.architecture]),
+        ("borrowed: median of every device known, ", list(order)),
+    ):
+        for name in keys:
+            if found := [c.ceiling[name] for c in group if name in c.ceiling]:
+                suffix = "" if name == key else f" (taken from {name})"
+                sources = "; ".join(dict.fromkeys(share.source for share in found))
+                return Sourced(value=median(share.value for share in found), source=f"{title}{sources}{suffix}")
+    raise ProfileError(f"no calibration gives a {key} ceiling for {device.name}", hint="profiles/calibration is incomplete")

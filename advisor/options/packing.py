@@ -1,0 +1,62 @@
+"""Several samples in one row instead of padding: the same tensors, more samples in each.
+
+Effect: a row filled to the share f holds 1/f times the samples once packed. torchtune on Llama-3.2-3B: 2091 -> 7075
+tokens/s, since padding had wasted 70 % of them. The value carries the fill: "fill-0.3". Same gradients, provided that
+samples don't attend to each other and positions start anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from advisor.options.base import Facts, Option, Risk, unknown_value
+from advisor.workload.spec import Workload
+
+_PATTERN = re.compile(r"fill-(0?\.\d*[1-9]\d*)")
+
+
+class Packing(Option):
+    name = "packing"
+    order = 15
+    title = "Sequence packing"
+
+    def values(self, facts: Facts) -> Sequence[str]:
+        if self.why_not(facts) is not None:
+            return ("off",)
+        return ("off", f"fill-{facts.mean_sequence_fill:.4f}")
+
+    def why_not(self, facts: Facts) -> str | None:
+        fill = facts.mean_sequence_fill
+        if fill is None:
+            return "no distribution of sequence lengths was given"
+        return None if 0.0001 <= fill < 0.9999 else f"rows are {fill:.0%} full already"
+
+    def risk(self, value: str) -> Risk:
+        return Risk.NOTHING
+
+    def apply(self, workload: Workload, value: str) -> Workload:
+        if value == "off":
+            return workload
+        match = _PATTERN.fullmatch(value)
+        if match is None:
+            raise unknown_value(self, value, ("off", "fill-0.3 (the share of tokens that are not padding)"))
+        return replace(workload, samples_per_batch_item=workload.samples_per_batch_item / float(match[1]))
+
+    def snippet(self, value: str) -> str:
+        return "" if value == "off" else _SNIPPET
+
+
+_SNIPPET = '''\
+def pack(samples, length):
+    """First fit, longest first: lists of samples that fill rows of `length` tokens."""
+    rows = []
+    for sample in sorted(samples, key=len, reverse=True):
+        row = next((row for row in rows if sum(map(len, row)) + len(sample) <= length), None)
+        if row is None:
+            rows.append(row := [])
+        row.append(sample)
+    return rows  # positions restart with each sample; attention stays inside it (FlexAttention, or varlen kernels)
+'''
+OPTION = Packing()

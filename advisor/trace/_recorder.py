@@ -1,0 +1,420 @@
+"""`Recorder`: the dispatch mode that writes down every operator, storage and life. Torch in, records out."""
+
+from __future__ import annotations
+
+import bisect
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from advisor.trace import flops
+from advisor.trace.records import (
+    Attribute,
+    Category,
+    MemoryEvent,
+    OpRecord,
+    Phase,
+    StorageRecord,
+    TensorRef,
+)
+
+_ACCUMULATE_GRAD = (1 << 64) - 1  # sequence number of every AccumulateGrad node
+
+# Take memory but launch no kernel.
+_SILENT = frozenset({"aten::lift_fresh", "aten::detach", "aten::alias", "aten::_local_scalar_dense", "aten::item"})
+
+
+@dataclass(slots=True)
+class Storage:
+    """A storage while the step runs."""
+
+    nbytes: int
+    phase: Phase
+    module: str
+    category: Category | None = None  # set for what is known beforehand; the rest follows from its life
+    parameter: int = -1
+    on_host: bool = False
+    freed_in: Phase | None = None
+    alive: bool = True
+    ignore_death: bool = False  # a replayed block decides when it dies
+
+
+class _Reference(weakref.ref[torch.UntypedStorage]):
+    """Weak reference to a storage that knows which one it was."""
+
+    __slots__ = ("index", "key")
+    index: int
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class _OpInfo:
+    """What the schema of an operator says, looked up once."""
+
+    name: str
+    silent: bool
+    foreach: bool
+    functional_foreach: bool
+    written: tuple[int, ...]  # positions of mutated arguments
+    written_keywords: tuple[str, ...]
+    attributes: tuple[tuple[str, Attribute], ...]
+    annotate: Callable[[Any, Any], tuple[tuple[str, Attribute], ...]] | None
+
+
+class Recorder(TorchDispatchMode):
+    """Records operators on fake tensors, the bytes they take and when those are given back.
+
+    `paused` lets the tracer create tensors that the user's step would not. Storages are followed by weak references, so
+    views and in-place operators need no special treatment.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[OpRecord] = []
+        self.events: list[MemoryEvent] = []
+        self.storages: list[Storage] = []
+        self.events_before: list[int] = []  # events_before[i]: events when operator i began
+        self.phase = Phase.FORWARD
+        self.microbatch = 0
+        self.paused = False
+        self.modules: list[str] = []  # stack of running modules
+        self.current_sequence: int | None = None
+        self.op_sequences: list[int | None] = []  # autograd node of each backward operator
+        self.on_free: Callable[[int], None] | None = None
+        self.host_allocations = False  # tensors made now live in host memory
+        self._live: dict[int, _Reference] = {}
+        self._infos: dict[Any, _OpInfo] = {}
+        self._dtypes: dict[torch.dtype, str] = {}
+        self._sequence_bounds: list[int] = [0]
+        self._sequence_modules: list[str] = [""]
+        self.parameter_modules: dict[int, str] = {}  # id(parameter) -> module
+
+    # ---- modules and phases ------------------------------------------------------------------------------------
+
+    def enter_module(self, name: str) -> None:
+        self.modules.append(name)
+        self._mark_sequence(name)
+
+    def leave_module(self) -> None:
+        if self.modules:
+            self.modules.pop()
+        self._mark_sequence(self.modules[-1] if self.modules else "")
+
+    def _mark_sequence(self, name: str) -> None:
+        number = torch.autograd._get_sequence_nr()
+        if number == self._sequence_bounds[-1]:
+            self._sequence_modules[-1] = name
+        else:
+            self._sequence_bounds.append(number)
+            self._sequence_modules.append(name)
+
+    def start_phase(self, phase: Phase, microbatch: int) -> None:
+        self.phase, self.microbatch = phase, microbatch
+        self.current_sequence = None
+        self.modules.clear()
+
+    def _where(self) -> tuple[Phase, str]:
+        if self.phase is not Phase.BACKWARD:
+            return self.phase, self.modules[-1] if self.modules else ""
+        node = torch._C._current_autograd_node()
+        if node is not None:
+            # Sums of gradients run between two nodes: they belong to the one before.
+            self.current_sequence = node._sequence_nr()
+            if self.current_sequence == _ACCUMULATE_GRAD:
+                return Phase.BACKWARD, self.parameter_modules.get(id(node.variable), "")
+        if self.modules:
+            return Phase.RECOMPUTE, self.modules[-1]
+        if self.current_sequence is None or self.current_sequence == _ACCUMULATE_GRAD:
+            return Phase.BACKWARD, ""
+        index = bisect.bisect_right(self._sequence_bounds, self.current_sequence) - 1
+        return Phase.BACKWARD, self._sequence_modules[index]
+
+    # ---- storages ----------------------------------------------------------------------------------------------
+
+    def storage_of(self, tensor: torch.Tensor, *, category: Category | None = None) -> int:
+        """Index of the tensor's storage; a storage never met before was made outside the step."""
+        storage = tensor.untyped_storage()
+        known = self._live.get(storage._cdata)
+        return known.index if known is not None else self.register(storage, category=category)
+
+    def register(
+        self, storage: torch.UntypedStorage, *, category: Category | None = None, module: str = "", parameter: int = -1
+    ) -> int:
+        """Start following a storage that was just taken."""
+        index = self.new_storage(storage.nbytes(), category=category, module=module, parameter=parameter)
+        self.attach(storage, index)
+        return index
+
+    def new_storage(
+        self, nbytes: int, *, category: Category | None = None, module: str = "", parameter: int = -1
+    ) -> int:
+        """A storage taken now, without a tensor behind it."""
+        index = len(self.storages)
+        self.storages.append(
+            Storage(nbytes, self.phase, module, category, parameter, on_host=self.host_allocations)
+        )
+        self.events.append(MemoryEvent(len(self.ops), index, True))
+        return index
+
+    def attach(self, storage: torch.UntypedStorage, index: int) -> None:
+        """Let `index` die when this storage does."""
+        reference = _Reference(storage, self._died)
+        reference.index, reference.key = index, storage._cdata
+        self._live[storage._cdata] = reference
+
+    def _died(self, reference: weakref.ref[torch.UntypedStorage]) -> None:
+        assert isinstance(reference, _Reference)
+        if self._live.get(reference.key) is reference:
+            del self._live[reference.key]
+        if not self.storages[reference.index].ignore_death:
+            self.free(reference.index)
+
+    def free(self, index: int) -> None:
+        storage = self.storages[index]
+        if not storage.alive:
+            return
+        storage.alive = False
+        storage.freed_in = self.phase
+        self.events.append(MemoryEvent(len(self.ops), index, False))
+        if self.on_free is not None:
+            self.on_free(index)
+
+    def reference(self, tensor: torch.Tensor) -> TensorRef:
+        dtype = self._dtypes.get(tensor.dtype)
+        if dtype is None:
+            dtype = self._dtypes[tensor.dtype] = str(tensor.dtype).removeprefix("torch.")
+        return TensorRef(self.storage_of(tensor), tuple(tensor.shape), dtype, tensor.stride())
+
+    # ---- operators ---------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.paused:
+            return func(*args, **kwargs)
+        info = self._infos.get(func)
+        if info is None:
+            info = self._infos[func] = _describe(func)
+        if info.silent and not args:
+            return func(*args, **kwargs)
+        if func is torch.ops.aten._local_scalar_dense.default and self.phase is Phase.OPTIMIZER:
+            return 1.0  # Adam's step count: a CPU scalar, its value changes no shape
+        before = len(self.events)
+        phase, module = self._where()
+        result = self._execute(func, info, args, kwargs)
+        self._write_down(info, phase, module, before, args, kwargs, result)
+        return result
+
+    def _execute(self, func: Any, info: _OpInfo, args: Any, kwargs: Any) -> Any:
+        if info.foreach and not (args[0] and args[0][0].dim() == 0):
+            # Hundreds of tensors in one launch: their shapes are known, no need to ask for each.
+            return [torch.empty_like(t) for t in args[0]] if info.functional_foreach else None
+        if info.name == "aten._cudnn_rnn.default":
+            return _cudnn_rnn(args)
+        if info.name == "aten._cudnn_rnn_backward.default":
+            return _cudnn_rnn_backward(args)
+        return func(*args, **kwargs)
+
+    def _write_down(
+        self, info: _OpInfo, phase: Phase, module: str, before: int, args: Any, kwargs: Any, result: Any
+    ) -> None:
+        fresh = False
+        outputs: list[torch.Tensor] = []
+        for tensor in _tensors((result,)):
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self._live:
+                self.register(storage, module=module)
+                fresh = True
+            outputs.append(tensor)
+        if info.silent or not (fresh or info.written or info.written_keywords or info.functional_foreach):
+            return
+        written = [args[i] for i in info.written if i < len(args)]
+        written += [kwargs[k] for k in info.written_keywords if k in kwargs]
+        seen = {id(t) for t in outputs}
+        outputs += [t for t in _tensors(written) if id(t) not in seen]
+        inputs = tuple(self.reference(t) for t in _tensors((*args, *kwargs.values())))
+        returned = tuple(self.reference(t) for t in outputs)
+        attributes = info.attributes
+        if info.annotate is not None:
+            attributes += info.annotate(args, kwargs)
+        if info.foreach:
+            attributes += (("num_tensors", len(args[0])),)
+        shapes = [t.shape for t in inputs], [t.shape for t in returned]
+        work = flops.count(info.name, *shapes, dict(attributes))
+        self.append(
+            OpRecord(info.name, phase, module, self.microbatch, inputs, returned, work, attributes), events_before=before
+        )
+
+    def append(self, op: OpRecord, *, events_before: int) -> None:
+        self.ops.append(op)
+        self.events_before.append(events_before)
+        self.op_sequences.append(self.current_sequence if self.phase is Phase.BACKWARD else None)
+
+    def finish_events(self) -> tuple[MemoryEvent, ...]:
+        """Events in order; storages given back in one go (an autocast cache, by hash) in the order they were taken."""
+        ordered: list[MemoryEvent] = []
+        run: list[MemoryEvent] = []
+        for event in self.events:
+            if event.is_alloc or (run and run[0].position != event.position):
+                ordered += sorted(run, key=lambda e: e.storage)
+                run = []
+            if event.is_alloc:
+                ordered.append(event)
+            else:
+                run.append(event)
+        return (*ordered, *sorted(run, key=lambda e: e.storage))
+
+    def finish_storages(self) -> tuple[StorageRecord, ...]:
+        return tuple(
+            StorageRecord(
+                nbytes=s.nbytes,
+                category=s.category or _category(s),
+                module=s.module,
+                persistent=s.category in (Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE),
+                on_host=s.on_host,
+                parameter=s.parameter,
+            )
+            for s in self.storages
+        )
+
+
+def _category(storage: Storage) -> Category:
+    if storage.phase is Phase.RECOMPUTE:
+        return Category.ACTIVATION
+    if storage.phase is Phase.FORWARD and storage.freed_in is not Phase.FORWARD:
+        return Category.ACTIVATION
+    return Category.TEMPORARY
+
+
+def _tensors(values: Iterable[Any]) -> Iterable[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+def _describe(func: Any) -> _OpInfo:
+    schema = func._schema
+    name = str(func)
+    mutated = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    positions = {a.name: i for i, a in enumerate(x for x in schema.arguments if not x.kwarg_only)}
+    foreach = schema.name.startswith(("aten::_foreach_", "aten::_fused_adam", "aten::_fused_sgd", "aten::_fused_adagrad",
+                                      "aten::_amp_foreach_"))  # fmt: skip
+    short = schema.name.removeprefix("aten::")
+    tags = tuple(("pointwise", True) for tag in func.tags if tag is torch.Tag.pointwise)
+    return _OpInfo(
+        name=name,
+        silent=schema.name in _SILENT
+        or not schema.name.startswith(("aten::", "torchvision::")) and schema.name.startswith(("prim::", "profiler::"))
+        or short.startswith(("empty", "new_empty")),
+        foreach=foreach,
+        functional_foreach=foreach and not mutated,
+        written=tuple(positions[a.name] for a in mutated if a.name in positions),
+        written_keywords=tuple(a.name for a in mutated if a.name not in positions),
+        attributes=tags,
+        annotate=_ANNOTATIONS.get(short),
+    )
+
+
+# ---- attributes the cost model reads -------------------------------------------------------------------------------
+
+
+def _convolution(args: Any, kwargs: Any) -> tuple[tuple[str, Attribute], ...]:
+    weight, stride, dilation, transposed, groups = args[1], args[3], args[5], args[6], args[8]
+    return _convolution_attributes(weight, stride, dilation, transposed, groups)
+
+
+def _convolution_backward(args: Any, kwargs: Any) -> tuple[tuple[str, Attribute], ...]:
+    weight, stride, dilation, transposed, groups, mask = args[2], args[4], args[6], args[7], args[9], args[10]
+    return (
+        *_convolution_attributes(weight, stride, dilation, transposed, groups),
+        ("grad_input", mask[0]),
+        ("grad_weight", mask[1]),
+        ("grad_bias", mask[2]),
+    )
+
+
+def _convolution_attributes(
+    weight: torch.Tensor, stride: list[int], dilation: list[int], transposed: bool, groups: int
+) -> tuple[tuple[str, Attribute], ...]:
+    return (
+        ("groups", int(groups)),
+        ("transposed", bool(transposed)),
+        ("dims", weight.dim() - 2),
+        ("stride", max(stride)),
+        ("dilation", max(dilation)),
+        ("tf32", torch.backends.cudnn.allow_tf32),
+    )
+
+
+def _matmul(args: Any, kwargs: Any) -> tuple[tuple[str, Attribute], ...]:
+    return (("tf32", torch.get_float32_matmul_precision() != "highest"),)
+
+
+def _attention(kernel: str, causal: int) -> Callable[[Any, Any], tuple[tuple[str, Attribute], ...]]:
+    def annotate(args: Any, kwargs: Any) -> tuple[tuple[str, Attribute], ...]:
+        is_causal = args[causal] if causal < len(args) else kwargs.get("is_causal", False)
+        return (("kernel", kernel), ("is_causal", bool(is_causal)))
+
+    return annotate
+
+
+def _rnn(offset: int) -> Callable[[Any, Any], tuple[tuple[str, Attribute], ...]]:
+    def annotate(args: Any, kwargs: Any) -> tuple[tuple[str, Attribute], ...]:
+        hidden, layers, batch_first, bidirectional = (args[offset + i] for i in (1, 3, 4, 7))
+        return (
+            ("hidden_size", int(hidden)),
+            ("num_layers", int(layers)),
+            ("bidirectional", bool(bidirectional)),
+            ("seq_len", int(args[0].shape[1 if batch_first else 0])),
+        )
+
+    return annotate
+
+
+_ANNOTATIONS: dict[str, Callable[[Any, Any], tuple[tuple[str, Attribute], ...]]] = {
+    "convolution": _convolution,
+    "convolution_backward": _convolution_backward,
+    "mm": _matmul,
+    "addmm": _matmul,
+    "bmm": _matmul,
+    "baddbmm": _matmul,
+    "_scaled_dot_product_flash_attention": _attention("flash", 4),
+    "_scaled_dot_product_flash_attention_backward": _attention("flash", 11),
+    "_scaled_dot_product_efficient_attention": _attention("efficient", 6),
+    "_scaled_dot_product_efficient_attention_backward": _attention("efficient", 11),
+    "_scaled_dot_product_flash_attention_for_cpu": _attention("flash", 4),
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention("flash", 7),
+    "_cudnn_rnn": _rnn(6),
+    "_cudnn_rnn_backward": _rnn(10),
+}
+
+
+# ---- cuDNN RNNs: fake tensors have no backward for them ------------------------------------------------------------
+
+
+def _cudnn_rnn(args: Any) -> tuple[torch.Tensor, ...]:
+    """Output, hy, cy, reserve, weight buffer as cuDNN gives them.
+
+    The reserve holds, for each layer, direction and time step, the gates and the new state that backward needs (4 gates
+    + 2 for an LSTM, 3 + 2 for a GRU, 1 + 1 otherwise): an assumption; cuDNN does not document the size.
+    """
+    data, _, _, _, hx, cx, mode, hidden, proj, layers, batch_first, dropout, train, bidirectional = args[:14]
+    directions = 2 if bidirectional else 1
+    batch, steps = (data.shape[0], data.shape[1]) if batch_first else (data.shape[1], data.shape[0])
+    width = (proj or hidden) * directions
+    shape = (batch, steps, width) if batch_first else (steps, batch, width)
+    per_step = {2: 6, 3: 5}.get(mode, 2) * hidden * directions * layers
+    reserve = data.new_empty(batch * steps * per_step * data.element_size() if train else 0, dtype=torch.uint8)
+    cy = torch.empty_like(cx) if cx is not None else data.new_empty(0)
+    return data.new_empty(shape), torch.empty_like(hx), cy, reserve, data.new_empty(0)
+
+
+def _cudnn_rnn_backward(args: Any) -> tuple[Any, ...]:
+    data, weights, _, _, hx, cx = args[:6]
+    dcx = torch.empty_like(cx) if cx is not None else None
+    return torch.empty_like(data), torch.empty_like(hx), dcx, [torch.empty_like(w) for w in weights]

@@ -1,0 +1,179 @@
+"""`TraceEditor`: changes to a trace, said in its old positions and made in one sweep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from advisor.trace.records import CollectiveRecord, MemoryEvent, OpRecord, StepTrace, StorageRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in the new trace: after `num_inserted` of the operators put in before old operator `position`."""
+
+    position: int
+    num_inserted: int = 0
+
+
+@dataclass(slots=True)
+class _Collective:
+    record: CollectiveRecord  # its positions are not filled in
+    issue: Mark
+    wait: Mark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    storage: int
+    is_alloc: bool
+
+
+class TraceEditor:
+    """Puts operators, lives and collectives into a trace, resizes storages, takes operators out.
+
+    What is put in at a position comes before the old operator there, in the order of the calls: after what the operator
+    before it gave back, before what the old operator takes.
+
+    Known limitation: operators keep the storage numbers of their tensors; only shapes and sizes are rewritten.
+    """
+
+    def __init__(self, trace: StepTrace) -> None:
+        self.trace = trace
+        self.storages = list(trace.storages)
+        self.alloc_position = [-1] * len(self.storages)
+        for event in trace.events:
+            if event.is_alloc:
+                self.alloc_position[event.storage] = event.position
+        self._inserted: dict[int, list[OpRecord | _Life]] = {}
+        self._replaced: dict[int, OpRecord | None] = {}
+        self._moved: set[tuple[int, bool]] = set()  # (storage, is_alloc) of old events that no longer hold
+        self._collectives: list[_Collective] = []
+
+    # ---- storages and their lives --------------------------------------------------------------------------------
+
+    def add_storage(self, record: StorageRecord) -> int:
+        self.storages.append(record)
+        self.alloc_position.append(-1)
+        return len(self.storages) - 1
+
+    def resize(self, storage: int, nbytes: int) -> None:
+        self.storages[storage] = replace(self.storages[storage], nbytes=nbytes)
+
+    def alloc(self, storage: int, position: int) -> None:
+        """Let `storage` be taken at `position`, not where it was before."""
+        self._live(storage, True, position)
+
+    def free(self, storage: int, position: int) -> None:
+        """Let `storage` be given back at `position`, not where it was before."""
+        self._live(storage, False, position)
+
+    def forget(self, storage: int) -> None:
+        """Let `storage` never be taken."""
+        self._moved |= {(storage, True), (storage, False)}
+
+    def _live(self, storage: int, is_alloc: bool, position: int) -> None:
+        self._moved.add((storage, is_alloc))
+        self._inserted.setdefault(position, []).append(_Life(storage, is_alloc))
+
+    # ---- operators -----------------------------------------------------------------------------------------------
+
+    def insert(self, op: OpRecord, position: int) -> None:
+        self._inserted.setdefault(position, []).append(op)
+
+    def replace(self, position: int, op: OpRecord) -> None:
+        self._replaced[position] = op
+
+    def drop(self, position: int) -> None:
+        self._replaced[position] = None
+
+    # ---- collectives ---------------------------------------------------------------------------------------------
+
+    def mark(self, position: int) -> Mark:
+        """Here: after what has been put in at `position` so far."""
+        return Mark(position, sum(isinstance(item, OpRecord) for item in self._inserted.get(position, ())))
+
+    def issue(
+        self,
+        kind: str,
+        payload_bytes: int,
+        *,
+        at: Mark,
+        axis: str,
+        microbatch: int,
+        unit: str,
+        stream: str = "",
+        after: int = -1,
+    ) -> int:
+        """A collective that may start at `at`; its result is needed at the end of the step until `wait` says where."""
+        record = CollectiveRecord(
+            kind=kind,
+            payload_bytes=payload_bytes,
+            axis=axis,
+            issue_position=-1,
+            wait_position=-1,
+            stream=stream or axis,
+            microbatch=microbatch,
+            unit=unit,
+            after=after,
+        )
+        self._collectives.append(_Collective(record, at))
+        return len(self._collectives) - 1
+
+    def wait(self, collective: int, at: Mark) -> None:
+        self._collectives[collective].wait = at
+
+    # ---- the new trace -------------------------------------------------------------------------------------------
+
+    def finish(self, *, notes: tuple[str, ...] = ()) -> StepTrace:
+        """The trace with every change made."""
+        ops: list[OpRecord] = []
+        events: list[MemoryEvent] = []
+        starts: list[int] = []  # starts[p]: index of the first operator, old or put in, at old position p
+        old_events = self.trace.events
+        cursor, num_events = 0, len(old_events)
+        for position in range(len(self.trace.ops) + 1):
+            starts.append(len(ops))
+            inserted = self._inserted.get(position)
+            while cursor < num_events and (event := old_events[cursor]).position == position:
+                if inserted and event.is_alloc:
+                    self._put_in(inserted, ops, events)
+                    inserted = None
+                self._copy(event, len(ops), events)
+                cursor += 1
+            if inserted:
+                self._put_in(inserted, ops, events)
+            if position < len(self.trace.ops):
+                op = self._replaced.get(position, self.trace.ops[position])
+                if op is not None:
+                    ops.append(op)
+        return replace(
+            self.trace,
+            ops=tuple(ops),
+            steady_start=starts[self.trace.steady_start],
+            storages=tuple(self.storages),
+            events=tuple(events),
+            collectives=tuple(self._resolve(collective, starts) for collective in self._collectives),
+            notes=self.trace.notes + notes,
+        )
+
+    def _put_in(self, inserted: list[OpRecord | _Life], ops: list[OpRecord], events: list[MemoryEvent]) -> None:
+        for item in inserted:
+            if isinstance(item, OpRecord):
+                ops.append(item)
+            else:
+                events.append(MemoryEvent(len(ops), item.storage, item.is_alloc))
+
+    def _copy(self, event: MemoryEvent, position: int, events: list[MemoryEvent]) -> None:
+        if (event.storage, event.is_alloc) in self._moved:
+            return
+        events.append(
+            event if event.position == position else MemoryEvent(position, event.storage, event.is_alloc)
+        )
+
+    def _resolve(self, collective: _Collective, starts: list[int]) -> CollectiveRecord:
+        issue, wait = collective.issue, collective.wait or Mark(len(starts) - 1)
+        return replace(
+            collective.record,
+            issue_position=starts[issue.position] + issue.num_inserted,
+            wait_position=starts[wait.position] + wait.num_inserted,
+        )

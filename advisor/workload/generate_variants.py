@@ -1,0 +1,127 @@
+"""Smaller models from a config: half the depth, half the width, half the sequence. No torch at import.
+
+For configs of Hugging Face and of the nanoGPT kind: an object with plain fields for layers, width, heads and positions.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+_DEPTH = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
+_WIDTH = ("hidden_size", "n_embd", "d_model", "embed_dim", "dim")
+_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "nhead")
+_KEY_VALUE_HEADS = ("num_key_value_heads", "n_kv_head", "n_kv_heads")
+_FEED_FORWARD = ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "dim_feedforward")
+_SEQUENCE = ("max_position_embeddings", "n_positions", "block_size", "max_seq_len", "context_length")
+_HEAD_SIZE_MULTIPLE = 8  # flash kernels pad other head sizes
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigVariant:
+    """Builds a model from a changed config."""
+
+    build: Callable[[], torch.nn.Module]
+    changes: str  # "n_layer 12 -> 6"
+    halves_sequence: bool = False  # the batch must follow: `halved_batch`
+
+    def __call__(self) -> torch.nn.Module:
+        return self.build()
+
+
+def config_variants(config: Any, build_from_config: Callable[[Any], torch.nn.Module]) -> dict[str, ConfigVariant]:
+    """The smaller models that `config` allows, by name; empty where it has none of the fields."""
+    changes = {
+        "half-depth": _half_depth(config),
+        "half-width": _half_width(config),
+        "half-sequence": _half(config, _SEQUENCE),
+    }
+    return {
+        name: ConfigVariant(
+            build=_builder(config, change, build_from_config),
+            changes=", ".join(f"{field} {getattr(config, field)} -> {new}" for field, new in change.items()),
+            halves_sequence=name == "half-sequence",
+        )
+        for name, change in changes.items()
+        if change
+    }
+
+
+def halved_batch(batch: Any) -> Any:
+    """The batch with its sequence, the second dimension of its longest integer tensor, cut in half."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    leaves = (leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.dim() > 1)
+    length = max((leaf.shape[1] for leaf in leaves if leaf.dtype == torch.int64), default=0)
+
+    def cut(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() > 1 and tensor.shape[1] == length:
+            return tensor[:, : max(1, length // 2)].contiguous()
+        return tensor
+
+    return pytree.tree_map_only(torch.Tensor, cut, batch)
+
+
+def _builder(config: Any, change: Mapping[str, Any], build_from_config: Callable[[Any], Any]) -> Callable[[], Any]:
+    def build() -> Any:
+        if dataclasses.is_dataclass(config) and not isinstance(config, type):
+            fields = {field.name for field in dataclasses.fields(config)}
+            if fields >= change.keys():
+                return build_from_config(dataclasses.replace(config, **change))
+        smaller = copy.deepcopy(config)
+        for field, value in change.items():
+            setattr(smaller, field, value)
+        return build_from_config(smaller)
+
+    return build
+
+
+def _field(config: Any, names: tuple[str, ...]) -> tuple[str, int] | None:
+    for name in names:
+        value = getattr(config, name, None)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return name, value
+    return None
+
+
+def _half(config: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """The first of `names` that the config has, halved; empty if it has none or it is odd."""
+    found = _field(config, names)
+    return {found[0]: found[1] // 2} if found and found[1] % 2 == 0 else {}
+
+
+def _half_depth(config: Any) -> dict[str, Any]:
+    found = _field(config, _DEPTH)
+    if found is None or found[1] < 2:
+        return {}
+    name, depth = found
+    per_layer = {
+        field: value[: depth // 2]
+        for field, value in vars(config).items()
+        if isinstance(value, (list, tuple)) and len(value) == depth and not field.startswith("_")
+    }
+    return {name: depth // 2, **per_layer}
+
+
+def _half_width(config: Any) -> dict[str, Any]:
+    """Half as wide with half as many heads of the same size; with as many of half the size where their number is odd."""
+    width, heads = _field(config, _WIDTH), _field(config, _HEADS)
+    if width is None or heads is None or width[1] % 2 or width[1] % heads[1]:
+        return {}
+    change: dict[str, Any] = {width[0]: width[1] // 2, **_half(config, _FEED_FORWARD)}
+    key_value = _field(config, _KEY_VALUE_HEADS)
+    if heads[1] % 2 == 0:
+        change[heads[0]] = heads[1] // 2
+        if key_value is not None and key_value[1] % 2 == 0:
+            change[key_value[0]] = key_value[1] // 2
+        elif key_value is not None and (heads[1] // 2) % key_value[1]:
+            return {}
+        return change
+    return change if (width[1] // 2) % (heads[1] * _HEAD_SIZE_MULTIPLE) == 0 else {}

@@ -1,0 +1,59 @@
+"""The four parts of a workload while they are being found: each a function, its label and whether it was guessed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from advisor.errors import WorkloadError
+from advisor.workload.spec import Guess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One of build_model, make_batch, compute_loss, make_optimizer."""
+
+    function: Callable[..., Any]
+    label: str  # as the report prints it
+    guess: Guess | None = None
+    has_target: bool = False  # a batch only: it is the pair (what the model is fed, what the loss compares with)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What TARGET itself offers, before flags are laid over it."""
+
+    name: str
+    content: bytes  # of the file: what the report's input hash covers
+    scope: Mapping[str, Any]  # for expressions
+    model: Part
+    batch: Part | None = None
+    loss: Part | None = None
+    optimizer: Part | None = None
+    variants: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    batches: Callable[[int], Any] | None = None
+    evaluate: Callable[[Any], float] | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+class Builder:
+    """Builds models and remembers the last one, which expressions for the batch may name: `model.init_hidden(B)`."""
+
+    def __init__(self) -> None:
+        self._last: weakref.ref[Any] | None = None
+
+    def remembering(self, build: Callable[[], Any]) -> Callable[[], Any]:
+        def build_model() -> Any:
+            model = build()
+            self._last = weakref.ref(model)
+            return model
+
+        return build_model
+
+    def last(self) -> Any:
+        model = self._last() if self._last else None
+        if model is None:
+            raise WorkloadError("the batch names `model`, and no model is built yet")
+        return model
