@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One setting and who won: "flag", "advisor.toml", "pyproject.toml", "ADVISOR in model.py", "default"."""
-
-    name: str
-    value: str
-    origin: str
+from advisor.report.model import Setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from advisor.advice.critical_batch import speedup
 from advisor.errors import UsageError
 
 # LR-1: Goyal et al. 2017, arXiv:1706.02677, abstract: no loss of accuracy up to this many images (ResNet-50).
@@ -65,7 +66,7 @@ def gain(batch: float, *, k: float, noise_scale: float) -> float:
     """
     if math.isinf(noise_scale):
         return k
-    return (1 + noise_scale / batch) / (1 + noise_scale / (k * batch))
+    return speedup(batch, k=k, critical_batch=noise_scale)
 
 
 def surge(batch: float, *, noise_scale: float) -> float:
@@ -173,10 +174,9 @@ def steps_per_epoch(num_samples: int, *, num_replicas: int, micro_batch_size: in
 def steps_to_same_loss(num_steps: float, *, batch: float, k: float, critical_batch: float) -> tuple[float, float]:
     """LR-13. (steps left at the same number of epochs, steps needed for the same loss) at `k` times the batch.
 
-    Source: follows from CB-2 (McCandlish et al. 2018, arXiv:1812.06162): `S = S_min (1 + Bc/B)`.
+    Source: follows from CB-2 (McCandlish et al. 2018, arXiv:1812.06162), `S = S_min (1 + Bc/B)`: the gain of CB-3.
     """
-    least = num_steps / (1 + critical_batch / batch)
-    return num_steps / k, least * (1 + critical_batch / (k * batch))
+    return num_steps / k, num_steps / speedup(batch, k=k, critical_batch=critical_batch)
 
 
 def clip_norm_ratio(batch: float, *, k: float, noise_scale: float) -> float:

@@ -6,13 +6,14 @@ The first question is whether the global batch changes at all. If not, nothing a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
 from advisor.advice import batch_rules as rules
 from advisor.advice.batch_layout import BatchLayout, batch_norm_checks, loss_checks
 from advisor.advice.critical_batch import ZHANG_EXCESS, critical_batch_range, data_cost, k_max
-from advisor.units import format_count
+from advisor.units import format_count, format_percent
 
 # Fine-tuning, a design choice: short runs at small rates keep the rate, or follow the square root up to this ratio.
 _LARGEST_FINE_TUNE_RATIO = 4.0
@@ -213,14 +214,14 @@ def _language_model(job: TrainingJob, batch: int, new_batch: int) -> _Choice:
         rules.capped_sqrt_factor(old_tokens, new_batch=new_tokens, cap=tokens) for tokens in (cap, low, high)
     )
     warnings = []
-    factors = _range(*sorted((factor_low, factor_high)))
-    if " to " in factors:
+    if not math.isclose(factor_low, factor_high, rel_tol=0.005):  # closer does not show in three digits
+        factors = _range(*sorted((factor_low, factor_high)))
         warnings.append(f"the laws for the optimal batch disagree here: the factor is {factors}")
     fitted_low, fitted_high = rules.FITTED_TOKENS
     if not fitted_low <= job.tokens <= fitted_high:
         warnings.append(
-            f"{format_count(job.tokens)} tokens is an extrapolation: the laws were fitted on {format_count(fitted_low)} to "
-            f"{format_count(fitted_high)}"
+            f"{format_count(job.tokens)} tokens is an extrapolation: the laws were fitted on "
+            f"{format_count(fitted_low)} to {format_count(fitted_high)}"
         )
     return _Choice(
         rule="LR-15",
@@ -338,11 +339,12 @@ def _feasibility(job: TrainingJob, batch: int, new_batch: int) -> tuple[str, ...
     if job.tokens is not None and job.tokens_per_sample is not None:
         left = job.tokens / job.tokens_per_sample / new_batch
         text += f": {format_count(left)} steps are left, {_range(left * least, left * most)} are needed"
+    waste = format_percent(ZHANG_EXCESS)
     earliest, latest = (k_max(batch, critical_batch=bound, waste=ZHANG_EXCESS) for bound in (low, high))
     if k > latest:
-        text += f"; beyond {_range(earliest, latest)} times the batch more than {ZHANG_EXCESS:.0%} is wasted (CB-4)"
+        text += f"; beyond {_range(earliest, latest)} times the batch more than {waste} is wasted (CB-4)"
     elif k > earliest:
-        text += f"; whether more than {ZHANG_EXCESS:.0%} is wasted (CB-4) is undetermined: branched training decides"
+        text += f"; whether more than {waste} is wasted (CB-4) is undetermined: branched training decides"
     return (text,)
 
 

@@ -84,7 +84,7 @@ def _device_row(device: DeviceProfile) -> tuple[str, ...]:
 
     memory = _text(device.memory_capacity, units.format_bytes)
     if device.memory_capacity is None and device.nominal_memory is not None:
-        memory = f"{units.format_bytes(device.nominal_memory.value)} (nominal)"
+        memory = f"{device.nominal_memory.value / 1e9:g} GB nominal"
     half = device.peak_flops.get("bfloat16") or device.peak_flops.get("float16")
     return (
         device.name,
@@ -121,7 +121,7 @@ def _device_text(device: DeviceProfile) -> str:
     ]
     rows: list[Row] = [
         ("memory torch reports", device.memory_capacity, units.format_bytes),
-        ("nominal memory", device.nominal_memory, units.format_bytes),
+        ("nominal memory", device.nominal_memory, lambda size: f"{size / 1e9:g} GB"),
         ("memory bandwidth", device.memory_bandwidth, units.format_bytes_per_s),
         *((f"peak {name}", rate, units.format_flops_per_s) for name, rate in device.peak_flops.items()),
         ("L2 cache", device.l2_bytes, units.format_bytes),

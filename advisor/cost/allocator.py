@@ -10,8 +10,8 @@ include/c10/core/AllocatorConfig.h of the torch 2.13.0 wheel.
 * A freed block merges with free neighbours. Segments go back to the device only when it has no memory left: then every
   segment without a live block does.
 
-Known limitations: one stream; no `max_split_size_mb`, no `roundup_power2_divisions`, no garbage-collection threshold. An
-expandable segment grows at its end and gives no pages back.
+Known limitations: one stream; no `max_split_size_mb`, no `roundup_power2_divisions`, no garbage-collection threshold.
+An expandable segment grows at its end and gives no pages back.
 """
 
 from __future__ import annotations
@@ -39,7 +39,28 @@ class AllocatorResult:
     reserved_peak_bytes: int
     reserved_peak_event: int
     allocated: tuple[int, ...]  # bytes in live blocks after each event
+    block_bytes: tuple[int, ...]  # of each storage: its block, 0 where it never had one
     reserved_bytes: int  # at the end
+
+
+def sum_live(events: Sequence[MemoryEvent], sizes: Sequence[int]) -> AllocatorResult:
+    """The same counters without a caching allocator: bytes are taken as they are asked for and given back at once."""
+    allocated: list[int] = []
+    total = 0
+    for event in events:
+        total += sizes[event.storage] if event.is_alloc else -sizes[event.storage]
+        allocated.append(total)
+    peak = max(allocated, default=0)
+    index = allocated.index(peak) if allocated else -1
+    return AllocatorResult(
+        allocated_peak_bytes=peak,
+        allocated_peak_event=index,
+        reserved_peak_bytes=peak,
+        reserved_peak_event=index,
+        allocated=tuple(allocated),
+        block_bytes=tuple(sizes),
+        reserved_bytes=total,
+    )
 
 
 def round_to_block(nbytes: int) -> int:
@@ -56,20 +77,22 @@ def simulate(
 ) -> AllocatorResult:
     """Run `events` through the allocator; `sizes[storage]` is 0 for what takes no device memory.
 
-    At `capacity` the device has no memory left: unused segments go back to it, and only if that isn't enough the capacity
-    is exceeded (a real step would end here). So `capacity=None` gives what `max_memory_reserved` shows on a
+    At `capacity` the device has no memory left: unused segments go back to it, and only if that isn't enough the
+    capacity is exceeded (a real step would end here). So `capacity=None` gives what `max_memory_reserved` shows on a
     device with plenty, and `capacity=0` the least that a device must have for the step to run.
     """
     allocator = _Allocator(capacity, expandable_segments)
     blocks: dict[int, _Block] = {}
     allocated: list[int] = []
+    block_bytes = [0] * len(sizes)
     reserved_peak, reserved_peak_event = 0, -1
     for index, event in enumerate(events):
         if not event.is_alloc:
             if (block := blocks.pop(event.storage, None)) is not None:
                 allocator.free(block)
         elif nbytes := sizes[event.storage]:
-            blocks[event.storage] = allocator.allocate(nbytes)
+            blocks[event.storage] = block = allocator.allocate(nbytes)
+            block_bytes[event.storage] = block.size
             if allocator.reserved > reserved_peak:
                 reserved_peak, reserved_peak_event = allocator.reserved, index
         allocated.append(allocator.allocated)
@@ -80,6 +103,7 @@ def simulate(
         reserved_peak_bytes=reserved_peak,
         reserved_peak_event=reserved_peak_event,
         allocated=tuple(allocated),
+        block_bytes=tuple(block_bytes),
         reserved_bytes=allocator.reserved,
     )
 

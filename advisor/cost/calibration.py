@@ -1,8 +1,8 @@
 """What devices were seen to reach: fractions of the datasheet, launch costs, context. profiles/calibration/NAME.toml.
 
-Datasheets stay in profiles/devices. A calibration says how much of them a kernel gets, in two steps: a *ceiling* is what
-the best shape reaches on this device (published measurements), a *class factor* what a class of operators reaches of the
-ceiling in real steps (a fit). A device without its own file borrows; `rates.py` and `memory.py` say from whom.
+Datasheets stay in profiles/devices. A calibration says how much of them a kernel gets, in two steps: a *ceiling* is
+what the best shape reaches on this device (published measurements), a *class factor* what a class of operators reaches
+of the ceiling in real steps (a fit). A device without its own borrows; `rates.py` and `surroundings.py` say from whom.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from advisor.errors import UsageError
 from advisor.hardware.catalog import profile_files
 from advisor.hardware.profile import DeviceProfile, Precision, Sourced
 from advisor.hardware.schema import Fault, Memory, ProfileFile, Quantity, read
-
 
 _PAIRS = (
     ("time_low", "time_high"),
@@ -68,8 +67,8 @@ class CalibrationFile(ProfileFile):
     title: str
     devices: list[str] = Field(min_length=1)  # names of device profiles it was taken on
     architecture: str  # theirs; devices of the same one borrow from it
-    ceiling: dict[Precision | Literal["memory"], Share] = {}
-    classes: dict[OpClass, ClassEntry] = {}
+    ceiling: dict[Precision | Literal["memory"], Share] = Field(default_factory=dict)
+    classes: dict[OpClass, ClassEntry] = Field(default_factory=dict)
     host_launch: Duration | None = None  # what an operator costs the host
     kernel_launch: Duration | None = None  # what a kernel costs the device on top of its work
     time_low: Share | None = None  # 80 % of steps took between these shares of the prediction
@@ -80,7 +79,7 @@ class CalibrationFile(ProfileFile):
     context_highest: Memory | None = None
     memory_low: Share | None = None  # what steps really needed lies between these shares of the prediction
     memory_high: Share | None = None
-    notes: list[str] = []
+    notes: list[str] = Field(default_factory=list)
 
     def quantities(self) -> Iterator[tuple[str, Quantity]]:
         yield from super().quantities()
@@ -121,7 +120,7 @@ class Calibration:
 
 def calibrations() -> tuple[Calibration, ...]:
     """Every calibration found; a user's file replaces the shipped one of the same name."""
-    found: dict[str, Calibration] = {}
+    found: dict[str, Calibration] = Field(default_factory=dict)
     for path in profile_files("calibration"):
         if path.stem not in found:
             found[path.stem] = _calibration(path.stem, read(path, CalibrationFile))

@@ -105,14 +105,14 @@ def _dimension_order(ref: TensorRef) -> tuple[int, ...]:
     return tuple(sorted(dims, key=lambda dim: -ref.strides[dim]))
 
 
-_CONVOLUTIONS = frozenset(
-    """convolution convolution_backward _convolution convolution_overrideable convolution_backward_overrideable
-    cudnn_convolution cudnn_convolution_transpose cudnn_convolution_relu cudnn_convolution_add_relu
-    mkldnn_convolution miopen_convolution miopen_convolution_transpose miopen_depthwise_convolution
-    _conv_depthwise2d conv_depthwise3d slow_conv2d_forward _slow_conv2d_forward _slow_conv2d_backward
-    slow_conv3d_forward slow_conv_dilated2d slow_conv_dilated3d slow_conv_transpose2d slow_conv_transpose3d""".split()
-)
-_COPIES = frozenset("clone copy _to_copy contiguous to copy_from lift_fresh_copy".split())
+_CONVOLUTION_NAMES = """convolution convolution_backward _convolution convolution_overrideable
+    convolution_backward_overrideable cudnn_convolution cudnn_convolution_transpose cudnn_convolution_relu
+    cudnn_convolution_add_relu mkldnn_convolution miopen_convolution miopen_convolution_transpose
+    miopen_depthwise_convolution _conv_depthwise2d conv_depthwise3d slow_conv2d_forward _slow_conv2d_forward
+    _slow_conv2d_backward slow_conv3d_forward slow_conv_dilated2d slow_conv_dilated3d slow_conv_transpose2d
+    slow_conv_transpose3d"""
+_CONVOLUTIONS = frozenset(_CONVOLUTION_NAMES.split())
+_COPIES = frozenset(("clone", "copy", "_to_copy", "contiguous", "to", "copy_from", "lift_fresh_copy"))
 
 _NAMES: dict[OpClass, str] = {
     OpClass.NO_KERNEL: """
@@ -201,7 +201,8 @@ _NAMES: dict[OpClass, str] = {
         diagonal_backward diagonal_scatter diag_embed repeat repeat_interleave tile roll flip narrow_copy slice_copy
         select_copy expand_copy alias_copy view_copy split_copy split_with_sizes_copy unbind_copy _chunk_cat""",
     OpClass.LAYOUT: """
-        pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle permute_copy transpose_copy t_copy rot90""",
+        pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle permute_copy transpose_copy t_copy
+        rot90""",
     OpClass.GATHER: """
         embedding embedding_dense_backward embedding_backward embedding_sparse_backward _embedding_bag
         _embedding_bag_forward_only _embedding_bag_backward _embedding_bag_dense_backward gather gather_backward

@@ -39,11 +39,12 @@ class MemoryEstimate:
     """Allocated, reserved, required and usable bytes of one rank (words as in the README)."""
 
     allocated_peak_bytes: int
-    reserved_peak_bytes: int
+    reserved_peak_bytes: int  # what max_memory_reserved would show on this device
+    releasable_bytes: int  # part of it in unused segments, which the allocator gives back before it runs out
     context_bytes: int
-    workspace_bytes: int  # outside the caching allocator (cuDNN convolution); cuBLAS is inside `allocated`
+    workspace_bytes: int  # that must be there outside the live tensors; cuBLAS is inside `allocated`
     communication_bytes: int  # NCCL's own buffers
-    required_bytes: int  # reserved + context + workspace + communication
+    required_bytes: int  # reserved - releasable + context + workspace + communication
     low_bytes: int  # the band around required_bytes
     high_bytes: int
     usable_bytes: int

@@ -2,8 +2,8 @@
 
     seconds = max(FLOPs / (peak x ceiling x compute share), bytes / (bandwidth x ceiling x bandwidth share)) + launch
 
-Peaks and bandwidth are the device profile's; ceilings and shares come from profiles/calibration. A device without its own
-borrows them from its architecture, then from any other, and gets the wider band; a dtype without a peak is an error.
+Peaks and bandwidth are the device profile's; ceilings and shares come from profiles/calibration. A device without its
+own borrows them from its architecture, then from any other, with the wider band; a dtype without a peak is an error.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Rates:
 
 
 def rates_for(device: DeviceProfile) -> Rates | None:
-    """Rates of `device`; None where the profile states no bandwidth or no peak at all (known by its memory alone)."""
+    """Rates of `device`; None where the profile states no bandwidth or no peak (it is known by its memory alone)."""
     if device.memory_bandwidth is None or not device.peak_flops:
         return None
     order = nearest(device, calibrations())
@@ -95,13 +95,12 @@ def rates_for(device: DeviceProfile) -> Rates | None:
     host = _first(device, "host_launch", (c.host_launch for c in order))
     kernel = _first(device, "kernel_launch", (c.kernel_launch for c in order))
     bands = (c.time_band if own and device.name in c.devices else c.borrowed_band for c in order)
-    memory = _ceiling(device, "memory", order)
+    memory, sheet = _ceiling(device, "memory", order), device.memory_bandwidth
     return Rates(
         device=device,
         bandwidth=Sourced(
-            value=device.memory_bandwidth.value * memory.value,
-            source=f"datasheet {format_bytes_per_s(device.memory_bandwidth.value)} ({device.memory_bandwidth.source}) x "
-            f"ceiling {memory.value:.1%} ({memory.source})",
+            value=sheet.value * memory.value,
+            source=f"datasheet {format_bytes_per_s(sheet.value)} ({sheet.source}) x {memory.value:.1%} ({memory.source})",
         ),
         ceiling={precision: _ceiling(device, precision, order) for precision in device.peak_flops},
         classes=classes,
@@ -114,8 +113,12 @@ def rates_for(device: DeviceProfile) -> Rates | None:
 def _first(device: DeviceProfile, what: str, candidates: Iterable[T | None]) -> T:
     found = next((candidate for candidate in candidates if candidate is not None), None)
     if found is None:
-        raise ProfileError(f"no calibration gives a {what} for {device.name}", hint="profiles/calibration is incomplete")
+        raise _incomplete(device, what)
     return found
+
+
+def _incomplete(device: DeviceProfile, what: str) -> ProfileError:
+    return ProfileError(f"no calibration gives a {what} for {device.name}", hint="profiles/calibration is incomplete")
 
 
 def _ceiling(device: DeviceProfile, key: str, order: tuple[Calibration, ...]) -> Sourced:
@@ -131,4 +134,4 @@ def _ceiling(device: DeviceProfile, key: str, order: tuple[Calibration, ...]) ->
                 suffix = "" if name == key else f" (taken from {name})"
                 sources = "; ".join(dict.fromkeys(share.source for share in found))
                 return Sourced(value=median(share.value for share in found), source=f"{title}{sources}{suffix}")
-    raise ProfileError(f"no calibration gives a {key} ceiling for {device.name}", hint="profiles/calibration is incomplete")
+    raise _incomplete(device, f"{key} ceiling")

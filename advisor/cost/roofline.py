@@ -70,9 +70,7 @@ def _convolution_backward(op: OpRecord, op_class: OpClass) -> tuple[Work, ...]:
     made = {"grad_input": image, "grad_weight": weight}
     precision = _precision(op)
     work = [
-        Work(
-            op_class, precision, op.flops // len(wanted), grad.nbytes + other[key].nbytes + made[key].nbytes
-        )
+        Work(op_class, precision, op.flops // len(wanted), grad.nbytes + other[key].nbytes + made[key].nbytes)
         for key in wanted
     ]
     if op.attribute("grad_bias"):
@@ -131,11 +129,13 @@ _CONVOLUTIONS = frozenset(
         OpClass.TRANSPOSED_CONVOLUTION,
     )
 )
-_BYTES: dict[str, Callable[[OpRecord], int]] = (
-    dict.fromkeys("zero fill uniform normal random exponential bernoulli full_like zeros_like ones_like rand_like "
-                  "randn_like randint_like new_zeros new_ones new_full".split(), _written)
-    | {"copy": _copied}
-    | dict.fromkeys("embedding index index_select gather take _unsafe_index _embedding_bag".split(), _looked_up)
-    | dict.fromkeys("index_put _index_put_impl _unsafe_index_put scatter scatter_add scatter_reduce index_add "
-                    "index_copy".split(), _scattered)
-)  # fmt: skip
+_OVERWRITE = """zero fill uniform normal random exponential bernoulli full_like zeros_like ones_like rand_like
+    randn_like randint_like new_zeros new_ones new_full"""
+_LOOK_UP = "embedding index index_select gather take _unsafe_index _embedding_bag"
+_SCATTER = """index_put _index_put_impl _unsafe_index_put scatter scatter_add scatter_reduce index_add index_copy"""
+_BYTES: dict[str, Callable[[OpRecord], int]] = {
+    "copy": _copied,
+    **dict.fromkeys(_OVERWRITE.split(), _written),
+    **dict.fromkeys(_LOOK_UP.split(), _looked_up),
+    **dict.fromkeys(_SCATTER.split(), _scattered),
+}

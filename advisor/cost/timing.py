@@ -1,8 +1,8 @@
 """When the kernels of one step run: a host that launches operators in order, a device that works them off in order.
 
-The device starts a kernel when it is free and the host has launched it; the host waits for the device only where a value
-is read back (`.item()`). Steps follow each other without a pause, so the second of two simulated steps counts: a host that
-is ahead never shows, a step of tiny kernels takes as long as the host needs to launch them.
+The device starts a kernel when it is free and the host has launched it; the host waits for the device only where a
+value is read back (`.item()`). Steps follow each other without a pause, so the second of two simulated steps counts: a
+host that is ahead never shows, a step of tiny kernels takes as long as the host needs to launch them.
 """
 
 from __future__ import annotations

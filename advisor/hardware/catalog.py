@@ -35,12 +35,12 @@ def cluster(name_or_path: str | Path) -> ClusterProfile:
 
 def device_names() -> tuple[str, ...]:
     """Names of the devices `device` knows, in alphabetical order."""
-    return tuple(sorted({path.stem for path in profile_files("devices")}))
+    return tuple(sorted(path.stem for path in profile_files("devices")))
 
 
 def cluster_names() -> tuple[str, ...]:
     """Names of the clusters `cluster` knows, in alphabetical order."""
-    return tuple(sorted({path.stem for path in profile_files("clusters")}))
+    return tuple(sorted(path.stem for path in profile_files("clusters")))
 
 
 def is_cluster(name: str) -> bool:
@@ -50,9 +50,13 @@ def is_cluster(name: str) -> bool:
 
 
 def profile_files(kind: str) -> Iterator[Path]:
-    """Files of one kind (`devices`, `clusters`, `collectives`); the user's come first and win by name."""
+    """Files of one kind (`devices`, `clusters`, `collectives`), one per name: the user's own win."""
+    seen: set[str] = set()
     for folder in profile_folders():
-        yield from sorted((folder / kind).glob("*.toml"))
+        for path in sorted((folder / kind).glob("*.toml")):
+            if (name := _normal(path.stem)) not in seen:
+                seen.add(name)
+                yield path
 
 
 def profile_folders() -> Iterator[Path]:
@@ -88,9 +92,7 @@ def _find(name_or_path: str | Path, kind: str) -> Path:
         if not Path(text).is_file():
             raise ProfileError(f"no profile at {text}", hint="give a TOML file or a name of `advisor profiles list`")
         return Path(text)
-    files: dict[str, Path] = {}
-    for path in profile_files(kind):
-        files.setdefault(_normal(path.stem), path)
+    files = {_normal(path.stem): path for path in profile_files(kind)}
     wanted = _normal(text)
     if wanted in files:
         return files[wanted]

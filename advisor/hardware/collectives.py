@@ -33,13 +33,8 @@ class CollectiveTable:
 
 def collective_tables() -> tuple[CollectiveTable, ...]:
     """Every table known: the user's own first, then the shipped ones, in the order of the files."""
-    files = {path.stem: path for path in reversed(list(profile_files("collectives")))}
-    return tuple(
-        _table(entry, file.sources)
-        for path in reversed(files.values())
-        for file in (read(path, CollectiveFile),)
-        for entry in file.tables
-    )
+    files = [read(path, CollectiveFile) for path in profile_files("collectives")]
+    return tuple(_table(entry, file.sources) for file in files for entry in file.tables)
 
 
 def _table(entry: CollectiveEntry, sources: dict[str, Source]) -> CollectiveTable:

@@ -106,23 +106,19 @@ def _num_cpus() -> int:
 
 
 def _memory_limit(root: Path) -> int:
-    """Bytes of RAM this process may use: all of it, or less where a control group says so."""
+    """Bytes of RAM this process may use: all of it, or less where a control group (version 1 or 2) says so."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     mount = root / "sys/fs/cgroup"
-    group = mount / _own_group(root / "proc/self/cgroup")
-    while True:
-        limits.append(_limit(group / "memory.max"))
-        if group == mount:
-            break
-        group = group.parent
-    limits.append(_limit(mount / "memory/memory.limit_in_bytes"))  # version 1
-    return min(limit for limit in limits if limit is not None)
+    for base, file, own in ((mount, "memory.max", "0::/"), (mount / "memory", "memory.limit_in_bytes", ":memory:/")):
+        group = base / _own_group(root / "proc/self/cgroup", own)
+        limits += [limit for folder in (group, *group.parents) if (limit := _limit(folder / file)) is not None]
+    return min(limits)
 
 
-def _own_group(listing: Path) -> str:
-    """This process's control group, relative to the mount; version 2 writes it as "0::/path"."""
+def _own_group(listing: Path, prefix: str) -> str:
+    """This process's control group relative to the mount: "0::/path" (version 2) or "4:memory:/path" (version 1)."""
     try:
-        found = re.search(r"^0::/(.*)$", listing.read_text(encoding="utf-8"), re.MULTILINE)
+        found = re.search(rf"^\d*{prefix}(.*)$", listing.read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
         return ""
     return found.group(1) if found and ".." not in found.group(1) else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 
 

@@ -31,7 +31,8 @@ class DeviceProfile:
     device_type: Literal["cuda", "rocm", "mps", "cpu", "xpu", "hpu", "tpu"]
     reported_names: tuple[str, ...] = ()  # what torch calls it; how a device of this machine is recognised
     compute_capability: tuple[int, int] | None = None  # NVIDIA only
-    memory_capacity: Sourced | None = None  # bytes torch reports as total (smallest seen), else None
+    # Bytes torch reports as total (smallest seen), or a lower bound whose source begins with "Assumed", or None.
+    memory_capacity: Sourced | None = None
     nominal_memory: Sourced | None = None  # as the vendor prints it
     memory_bandwidth: Sourced | None = None  # bytes/s
     peak_flops: dict[str, Sourced] = field(default_factory=dict)  # Precision -> FLOP/s, dense

@@ -22,6 +22,7 @@ class Measurement:
     step_time_s: float | None = None  # median
     step_time_low_s: float | None = None  # 10th and 90th percentile
     step_time_high_s: float | None = None
+    step_time_uncertainty: float | None = None  # share of the median that its 80 % interval reaches to
     num_steps: int = 0
     peak_allocated_bytes: int | None = None  # live tensors
     peak_reserved_bytes: int | None = None  # accelerators only

@@ -4,8 +4,8 @@ Effect: removes 5 a s^2 b bytes a layer with dropout in 16 bits (MEM-2, Korthika
 attention memory at 2k tokens, 20x at 4k, and faster (Dao 2022, arXiv:2205.14135, repository README).
 
 Found in the trace: a softmax over an s x t matrix made by a batched product and read by one, in one module. Switched
-on for Hugging Face models (`config._attn_implementation`) and timm (`fused_attn`); other code has to be changed by hand,
-and `why_not` says how much that would free.
+on for Hugging Face models (`config._attn_implementation`) and timm (`fused_attn`); other code has to be changed by
+hand, and `why_not` says how much that would free.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _has_switch(facts: Facts) -> bool:
 def _switch(model: Any) -> None:
     switched = False
     for module in model.modules():
-        config = getattr(module, "config", None)
+        config: Any = getattr(module, "config", None)
         if getattr(config, "_attn_implementation", None) == "eager" and getattr(module, "_supports_sdpa", True):
             config._attn_implementation = "sdpa"
             switched = True

@@ -46,7 +46,7 @@ class Option(Protocol):
     title: str  # "Activation checkpointing"
 
     def values(self, facts: Facts) -> Sequence[str]:
-        """Legal values for this workload on this device, the default first and alone where the option makes no sense."""
+        """Legal values for this workload on this device, the default first; that alone where the option is idle."""
         ...
 
     def why_not(self, facts: Facts) -> str | None:

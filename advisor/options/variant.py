@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from advisor.options.base import Facts, Option, Risk, unknown_value
-from advisor.workload.generate_variants import ConfigVariant, halved_batch
+from advisor.workload.generate_variants import HALF_SEQUENCE, halved_batch
 from advisor.workload.spec import Workload
 
 
@@ -34,7 +34,7 @@ class Variant(Option):
         if builder is None:
             raise unknown_value(self, value, ("as-is", *workload.variants))
         smaller = replace(workload, build_model=builder)
-        if isinstance(builder, ConfigVariant) and builder.halves_sequence:
+        if value == HALF_SEQUENCE:
             return replace(smaller, make_batch=lambda size: halved_batch(workload.make_batch(size)))
         return smaller
 

@@ -11,7 +11,6 @@ from typing import Literal
 
 from advisor.cost.estimate import Provenance
 
-
 # Bidirectional marks and overrides: with them a name can make the line around it read differently (CVE-2021-42574).
 _BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 

@@ -74,6 +74,8 @@ class Report(BaseModel):
     schema_version: Literal["1"] = "1"
     question: Literal["assess", "estimate", "measure"] = "assess"
     description: WorkloadDescription
+    num_parameters: int | None = None
+    num_trainable_parameters: int | None = None
     settings: tuple[Setting, ...] = ()
     goal: Goal
     device: DeviceProfile

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from advisor.trace import flops
@@ -192,6 +193,8 @@ class Recorder(TorchDispatchMode):
     # ---- operators ---------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.prim.device.default and isinstance(args[0], FakeTensor):
+            return args[0].fake_device  # asked more often than everything else together
         kwargs = kwargs or {}
         if self.paused:
             return func(*args, **kwargs)
@@ -305,7 +308,7 @@ def _describe(func: Any) -> _OpInfo:
     foreach = schema.name.startswith(("aten::_foreach_", "aten::_fused_adam", "aten::_fused_sgd", "aten::_fused_adagrad",
                                       "aten::_amp_foreach_"))  # fmt: skip
     short = schema.name.removeprefix("aten::")
-    tags = tuple(("pointwise", True) for tag in func.tags if tag is torch.Tag.pointwise)
+    tags = tuple(("pointwise", True) for tag in func.tags if tag == torch.Tag.pointwise)
     return _OpInfo(
         name=name,
         silent=schema.name in _SILENT

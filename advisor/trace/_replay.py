@@ -74,7 +74,7 @@ class BlockReplayer:
         self._chains = [
             _Chain(recorder, [(name, modules[name]) for name in chain])
             for chain in chains
-            if len(chain) >= SHORTEST and not _shares_parameters([modules[name] for name in chain])
+            if len(chain) >= SHORTEST and _alike([modules[name] for name in chain])
         ]
         self._recorder = recorder
 
@@ -99,14 +99,14 @@ class BlockReplayer:
             chain.check()
 
 
-def _shares_parameters(blocks: list[torch.nn.Module]) -> bool:
-    seen: set[int] = set()
-    for block in blocks:
-        ids = {id(p) for p in block.parameters()}
-        if seen & ids or any(p._post_accumulate_grad_hooks for p in block.parameters()):
-            return True
-        seen |= ids
-    return False
+def _alike(blocks: list[torch.nn.Module]) -> bool:
+    """No parameter is shared or stepped from a hook, and the same code runs in all (an option may wrap every other one)."""
+    if len({getattr(block.forward, "__code__", None) for block in blocks}) > 1:
+        return False
+    parameters = [p for block in blocks for p in block.parameters()]
+    return len(parameters) == len({id(p) for p in parameters}) and not any(
+        p._post_accumulate_grad_hooks for p in parameters
+    )
 
 
 class _Chain:

@@ -46,7 +46,8 @@ class TraceEditor:
                 self.alloc_position[event.storage] = event.position
         self._inserted: dict[int, list[OpRecord | _Life]] = {}
         self._replaced: dict[int, OpRecord | None] = {}
-        self._moved: set[tuple[int, bool]] = set()  # (storage, is_alloc) of old events that no longer hold
+        self._moved_allocs: set[int] = set()  # storages whose old events no longer hold
+        self._moved_frees: set[int] = set()
         self._collectives: list[_Collective] = []
 
     # ---- storages and their lives --------------------------------------------------------------------------------
@@ -57,23 +58,25 @@ class TraceEditor:
         return len(self.storages) - 1
 
     def resize(self, storage: int, nbytes: int) -> None:
-        self.storages[storage] = replace(self.storages[storage], nbytes=nbytes)
+        old = self.storages[storage]  # spelt out: `replace` is ten times slower, and this runs for every parameter
+        self.storages[storage] = StorageRecord(
+            nbytes, old.category, old.module, old.persistent, old.on_host, old.parameter
+        )
 
     def alloc(self, storage: int, position: int) -> None:
         """Let `storage` be taken at `position`, not where it was before."""
-        self._live(storage, True, position)
+        self._moved_allocs.add(storage)
+        self._inserted.setdefault(position, []).append(_Life(storage, True))
 
     def free(self, storage: int, position: int) -> None:
         """Let `storage` be given back at `position`, not where it was before."""
-        self._live(storage, False, position)
+        self._moved_frees.add(storage)
+        self._inserted.setdefault(position, []).append(_Life(storage, False))
 
     def forget(self, storage: int) -> None:
         """Let `storage` never be taken."""
-        self._moved |= {(storage, True), (storage, False)}
-
-    def _live(self, storage: int, is_alloc: bool, position: int) -> None:
-        self._moved.add((storage, is_alloc))
-        self._inserted.setdefault(position, []).append(_Life(storage, is_alloc))
+        self._moved_allocs.add(storage)
+        self._moved_frees.add(storage)
 
     # ---- operators -----------------------------------------------------------------------------------------------
 
@@ -129,23 +132,24 @@ class TraceEditor:
         ops: list[OpRecord] = []
         events: list[MemoryEvent] = []
         starts: list[int] = []  # starts[p]: index of the first operator, old or put in, at old position p
-        old_events = self.trace.events
+        old_ops, old_events = self.trace.ops, self.trace.events
+        moved = {True: self._moved_allocs, False: self._moved_frees}
         cursor, num_events = 0, len(old_events)
-        for position in range(len(self.trace.ops) + 1):
+        for position in range(len(old_ops) + 1):
             starts.append(len(ops))
             inserted = self._inserted.get(position)
             while cursor < num_events and (event := old_events[cursor]).position == position:
                 if inserted and event.is_alloc:
-                    self._put_in(inserted, ops, events)
+                    _put_in(inserted, ops, events)
                     inserted = None
-                self._copy(event, len(ops), events)
+                if event.storage not in moved[event.is_alloc]:
+                    now = len(ops)
+                    events.append(event if position == now else MemoryEvent(now, event.storage, event.is_alloc))
                 cursor += 1
             if inserted:
-                self._put_in(inserted, ops, events)
-            if position < len(self.trace.ops):
-                op = self._replaced.get(position, self.trace.ops[position])
-                if op is not None:
-                    ops.append(op)
+                _put_in(inserted, ops, events)
+            if position < len(old_ops) and (op := self._replaced.get(position, old_ops[position])) is not None:
+                ops.append(op)
         return replace(
             self.trace,
             ops=tuple(ops),
@@ -156,20 +160,6 @@ class TraceEditor:
             notes=self.trace.notes + notes,
         )
 
-    def _put_in(self, inserted: list[OpRecord | _Life], ops: list[OpRecord], events: list[MemoryEvent]) -> None:
-        for item in inserted:
-            if isinstance(item, OpRecord):
-                ops.append(item)
-            else:
-                events.append(MemoryEvent(len(ops), item.storage, item.is_alloc))
-
-    def _copy(self, event: MemoryEvent, position: int, events: list[MemoryEvent]) -> None:
-        if (event.storage, event.is_alloc) in self._moved:
-            return
-        events.append(
-            event if event.position == position else MemoryEvent(position, event.storage, event.is_alloc)
-        )
-
     def _resolve(self, collective: _Collective, starts: list[int]) -> CollectiveRecord:
         issue, wait = collective.issue, collective.wait or Mark(len(starts) - 1)
         return replace(
@@ -177,3 +167,11 @@ class TraceEditor:
             issue_position=starts[issue.position] + issue.num_inserted,
             wait_position=starts[wait.position] + wait.num_inserted,
         )
+
+
+def _put_in(inserted: list[OpRecord | _Life], ops: list[OpRecord], events: list[MemoryEvent]) -> None:
+    for item in inserted:
+        if isinstance(item, OpRecord):
+            ops.append(item)
+        else:
+            events.append(MemoryEvent(len(ops), item.storage, item.is_alloc))

@@ -227,7 +227,7 @@ class _Run:
                 recorder.leave_module()
 
         before = nn_module.register_module_forward_pre_hook(enter)
-        after = nn_module.register_module_forward_hook(leave)
+        after = nn_module.register_module_forward_hook(leave, always_call=True)  # recomputation stops by an exception
         try:
             yield
         finally:
@@ -297,6 +297,9 @@ def _module_record(name: str, module: torch.nn.Module) -> ModuleRecord:
             attributes.append((key, value))
         elif isinstance(value, tuple) and all(isinstance(item, int) for item in value):
             attributes.append((key, "x".join(map(str, value))))
+    implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    if isinstance(implementation, str):  # Hugging Face: the switch that the option `attention` sets
+        attributes.append(("attn_implementation", implementation))
     return ModuleRecord(
         name=name,
         type_name=type(module).__name__,

@@ -42,7 +42,7 @@ def fsdp_units(trace: StepTrace) -> tuple[Unit, ...]:
     blocks = [name for chain in trace.block_chains for name in chain.names]
     owner = _Owner(blocks)
     used_elsewhere = _read_outside(trace, owner)
-    members: dict[str, list[int]] = {"": []} | {name: [] for name in blocks}
+    members: dict[str, list[int]] = {name: [] for name in ("", *blocks)}
     for index, parameter in enumerate(trace.parameters):
         members["" if parameter.storage in used_elsewhere else owner(parameter.name)].append(index)
     return tuple(Unit(name, tuple(indices)) for name, indices in members.items() if indices or not name)
@@ -53,14 +53,19 @@ def unit_spans(trace: StepTrace, units: tuple[Unit, ...]) -> tuple[Span, ...]:
     index_of = {unit.name: index for index, unit in enumerate(units)}
     owner = _Owner([unit.name for unit in units if unit.name])
     bounds: dict[tuple[int, bool, int, bool], list[int]] = {}
-    for position, op in enumerate(trace.ops):
-        if op.phase not in _MODEL_PHASES:
+    running: tuple[str, Phase, int] | None = None  # neighbours mostly run in one module: look up where it changes
+    open_bounds: list[list[int]] = []
+    for position, op in enumerate((*trace.ops, None)):
+        here = None if op is None or op.phase not in _MODEL_PHASES else (op.module, op.phase, op.microbatch)
+        if here == running:
             continue
-        root = (0, position >= trace.steady_start, op.microbatch, op.phase is not Phase.FORWARD)
-        bounds.setdefault(root, [position, 0])[1] = position + 1
-        if unit := index_of[owner(op.module)]:
-            bounds.setdefault((unit, *root[1:]), [position, 0])[1] = position + 1
-    return tuple(Span(*key, *span) for key, span in bounds.items())
+        for bound in open_bounds:
+            bound[1] = position
+        running, open_bounds = here, []
+        if here is not None:
+            when = (position >= trace.steady_start, here[2], here[1] is not Phase.FORWARD)
+            open_bounds = [bounds.setdefault((u, *when), [position, 0]) for u in {0, index_of[owner(here[0])]}]
+    return tuple(Span(*key, *bound) for key, bound in bounds.items())
 
 
 class _Owner:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from advisor.errors import UsageError, WorkloadError
-from advisor.workload.candidates import is_a
+from advisor.workload.constructors import is_a
 from advisor.workload.expressions import Expression, parse
 from advisor.workload.parts import Builder, Part
 from advisor.workload.spec import Guess
@@ -75,7 +75,14 @@ def with_targets(inputs: Part, spec: TargetSpec, scope: Mapping[str, Any], build
         targets = tuple(maker(size, fed) for maker in makers)
         return fed, targets[0] if len(targets) == 1 else targets
 
-    return Part(function=make, label=f"{inputs.label}; target {', '.join(spec.targets)}", guess=inputs.guess, has_target=True)
+    label = f"{inputs.label}; target {', '.join(spec.targets)}"
+    return Part(function=make, label=label, guess=inputs.guess, has_target=True)
+
+
+def flattened(batch: tuple[Any, Any]) -> tuple[Any, ...]:
+    """(inputs, target) as the one tuple that a hook or a training_step unpacks: `x, y = batch`."""
+    fed, target = batch
+    return (*(fed if isinstance(fed, tuple) else (fed,)), *(target if isinstance(target, tuple) else (target,)))
 
 
 def _target_maker(text: str, scope: Mapping[str, Any], builder: Builder) -> Callable[[int, Any], Any]:
@@ -144,24 +151,31 @@ def forward_parameters(model: torch.nn.Module, method: str = "forward") -> list[
     return [parameter for parameter in signature.parameters.values() if parameter.kind not in variadic]
 
 
-def missing_batch(model: torch.nn.Module, target: str) -> WorkloadError:
-    """Nothing says what the model is fed: a template from its signature and its first layer."""
+def missing_batch(model: torch.nn.Module, spec: TargetSpec, *, flag: str = "") -> WorkloadError:
+    """Nothing says what the model is fed: `flag`, or a template from its signature and its first layer."""
+    import torch
+
     name = type(model).__name__
     if is_a(type(model), "LightningModule"):
         return WorkloadError(
             f"{name}.training_step needs a batch, and only you know its sizes",
-            hint=f"advisor assess {target} --batch '(torch.randn(B, ...), torch.randint(0, ..., (B,)))'",
+            hint=spec.command("--batch '(torch.randn(B, ...), torch.randint(0, ..., (B,)))'"),
         )
-    needed = [p for p in forward_parameters(model) if p.default is p.empty]
-    if not needed:
-        needed = forward_parameters(model)[:1]
-    signature = ", ".join(str(p.replace(annotation=p.empty)) for p in forward_parameters(model))
+    if type(model).forward is torch.nn.Module.forward:  # nn.Module's own, which only raises
+        methods = [method for method in vars(type(model)) if "loss" in method] or ["METHOD"]
+        call = f"--call 'model.{methods[0]}(*batch)'"
+        return WorkloadError(f"{name} has no forward of its own", hint=spec.command("--input f32:SHAPE", call))
+    parameters = forward_parameters(model)
+    needed = [p for p in parameters if p.default is p.empty] or parameters[:1]
+    signature = ", ".join(str(p.replace(annotation=p.empty)) for p in parameters)
+    message = f"nothing says what {name}.forward({signature}) is fed, and a size is never guessed"
+    if flag:
+        return WorkloadError(message, hint=spec.command(flag))
     forms = [_form_hint(first_layer(model)), *["f32:SHAPE"] * (len(needed) - 1)]
-    flags = " ".join(f"--input '{form}'" for form in forms)
     return WorkloadError(
-        f"nothing says what {name}.forward({signature}) is fed, and a size is never guessed",
-        hint=f"advisor assess {target} {flags}{_loss_hint(model)}\nor write make_batch(batch_size) in the file; "
-        "--batch takes any expression of B, the micro-batch size",
+        message,
+        hint=spec.command(*(f"--input '{form}'" for form in forms), *_loss_hint(model, spec))
+        + "\nor write make_batch(batch_size) in the file; --batch takes any expression of B, the micro-batch size",
     )
 
 
@@ -184,11 +198,12 @@ def _form_hint(layer: torch.nn.Module | None) -> str:
     return "f32:SHAPE"
 
 
-def _loss_hint(model: torch.nn.Module) -> str:
+def _loss_hint(model: torch.nn.Module, spec: TargetSpec) -> list[str]:
     """For a model that ends in a classifier: the loss and target that usually go with it."""
     from torch import nn
 
+    if spec.loss is not None or spec.call is not None:
+        return []
     last = [module for module in model.modules() if module._parameters]
     classes = last[-1].out_features if last and isinstance(last[-1], nn.Linear) else None
-    return f" --target 'i64[0,{classes})' --loss ce" if classes and classes > 1 else " --target ... --loss ..."
-
+    return ["--target", f"'i64[0,{classes})'", "--loss ce"] if classes and classes > 1 else ["--target ... --loss ..."]

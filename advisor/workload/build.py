@@ -24,7 +24,7 @@ LARGE_NUMEL = 1 << 16
 _FILLS = frozenset(
     "normal_ uniform_ fill_ zero_ copy_ random_ bernoulli_ exponential_ log_normal_ cauchy_ geometric_ add_ sub_ mul_ "
     "div_ clamp_ clamp_min_ clamp_max_ erfinv_ tril_ triu_ sqrt_ rsqrt_ exp_ log_ neg_ sigmoid_ masked_fill_ pow_ "
-    "index_put_ index_fill_ eye".split()
+    "index_put_ index_fill_ eye advisor_nf4::quantize_".split()
 )
 _FACTORIES = frozenset("randn rand zeros ones full normal randint randperm randn_like rand_like zeros_like ones_like "
                        "full_like clone".split())  # fmt: skip
@@ -37,7 +37,7 @@ class SkipLargeFills(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func._schema.name.removeprefix("aten::")
         if name in _FILLS and args and isinstance(args[0], torch.Tensor) and args[0].numel() >= LARGE_NUMEL:
-            return args[0]
+            return args[0] if func._schema.returns else None
         if name in _FACTORIES and (empty := _empty_instead(name, args, kwargs)) is not None:
             return empty
         return func(*args, **kwargs)

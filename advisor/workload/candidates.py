@@ -1,4 +1,4 @@
-"""Which model a file is about. Never a choice between two: one candidate is taken, several are listed. No torch at import.
+"""Which model a file is about. One candidate is taken, several are listed: never a silent choice. No torch at import.
 
 Rules and their hit rates come from 107 public entry points: "the only class no other class uses" named the right one
 in 48 of 54 files that have one; "the last class of the file" was wrong in 9 of 9 files with several.
@@ -22,6 +22,7 @@ from advisor.workload.calls import find_calls
 from advisor.workload.constructors import (
     Construction,
     default_construction,
+    is_a,
     required_parameters,
     signature,
     template,
@@ -76,7 +77,7 @@ def _model_of(value: Any, text: str, file: UserFile) -> Part:
     construction = default_construction(value, file.names)
     if construction is None:
         raise _needs_arguments(value, file)
-    return Part(function=construction.call, label=construction.label)
+    return Part(function=construction.call, label=construction.label, variants=construction.variants)
 
 
 def open_file(path: Path, *, target: str) -> UserFile:
@@ -130,7 +131,7 @@ def _guessed(construction: Construction, why: str, file: UserFile) -> Part:
             error.add_note(f"if this is not how the model is built: {command(file.target, construction.label)}")
             raise
 
-    return Part(function=build, label=construction.label, guess=guess)
+    return Part(function=build, label=construction.label, guess=guess, variants=construction.variants)
 
 
 def root_classes(file: UserFile) -> list[type[Any]]:
@@ -149,11 +150,6 @@ def root_classes(file: UserFile) -> list[type[Any]]:
         if preferred := [root for root in roots if is_a(root, kind)]:
             return preferred
     return roots
-
-
-def is_a(kind: type[Any], name: str) -> bool:
-    """Whether a class of that name is among its bases: libraries need not be installed to be recognised."""
-    return any(base.__name__ == name for base in kind.__mro__)
 
 
 def _used_classes(tree: ast.Module, classes: frozenset[str]) -> set[str]:

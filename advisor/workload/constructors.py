@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from advisor.workload.failures import Origin, origin
+from advisor.workload.generate_variants import config_variants
 
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _CONFIG_WORDS = ("config", "args", "params", "settings", "options")
-_CONFIG_PARAMETERS = frozenset({"config", "configs", "cfg", "conf", "args", "params", "hparams", "opt", "configuration"})
+_CONFIG_PARAMETERS = ("config", "configs", "configuration", "conf", "cfg", "args", "params", "hparams", "opt")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +22,7 @@ class Construction:
 
     call: Callable[[], Any]
     label: str  # "GPT(GPTConfig())"
+    variants: Mapping[str, Callable[[], Any]] = dataclasses.field(default_factory=dict)  # from a smaller configuration
 
 
 def default_construction(factory: Callable[..., Any], names: Mapping[str, Any]) -> Construction | None:
@@ -33,14 +36,18 @@ def default_construction(factory: Callable[..., Any], names: Mapping[str, Any]) 
     config = config_class(factory, required[0], names)
     if config is None or required_parameters(config):
         return None
-    return Construction(call=lambda: factory(config()), label=f"{name}({config.__name__}())")
+    return Construction(
+        call=lambda: factory(config()),
+        label=f"{name}({config.__name__}())",
+        variants=config_variants(config(), factory),
+    )
 
 
 def required_parameters(factory: Callable[..., Any]) -> list[inspect.Parameter]:
     return [
         parameter
         for parameter in parameters(factory)
-        if parameter.default is parameter.empty and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.default is parameter.empty and parameter.kind not in _VARIADIC
     ]
 
 
@@ -111,3 +118,8 @@ def signature(factory: Callable[..., Any]) -> str:
     """`UNet(n_channels, n_classes, bilinear=False)`."""
     shown = [str(parameter.replace(annotation=parameter.empty)) for parameter in parameters(factory)]
     return f"{factory.__name__}({', '.join(shown)})"
+
+
+def is_a(kind: type[Any], name: str) -> bool:
+    """Whether a class of that name is among its bases: libraries need not be installed to be recognised."""
+    return any(base.__name__ == name for base in kind.__mro__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import json
 import linecache
@@ -13,6 +14,8 @@ from types import CodeType, SimpleNamespace
 from typing import Any
 
 from advisor.errors import WorkloadError
+
+_GIVEN = ("torch", "nn", "F", "np", "math", "json", "NS", "imp")
 
 
 def namespace(names: Mapping[str, object]) -> dict[str, Any]:
@@ -28,10 +31,8 @@ def namespace(names: Mapping[str, object]) -> dict[str, Any]:
         "NS": SimpleNamespace,
         "imp": importlib.import_module,
     }
-    try:
+    with contextlib.suppress(ImportError):  # torch works without it; an expression that names np then fails by itself
         given["np"] = importlib.import_module("numpy")
-    except ImportError:
-        pass  # torch works without it; an expression that names np then fails by itself
     return given | dict(names)
 
 
@@ -47,7 +48,12 @@ class Expression:
 
     def __call__(self, **bound: object) -> Any:
         # One dictionary for both, so that lambdas and comprehensions see the bound names too.
-        return eval(self.code, {**self.scope, **bound})
+        try:
+            return eval(self.code, {**self.scope, **bound})
+        except NameError as error:
+            names = ", ".join([*bound, *_GIVEN])
+            error.add_note(f"{self.flag} is evaluated in the file's own namespace, plus {names}")
+            raise
 
 
 def parse(text: str, *, flag: str, scope: Mapping[str, Any]) -> Expression:

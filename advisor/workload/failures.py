@@ -6,8 +6,10 @@ stands around whole requests.
 
 from __future__ import annotations
 
+import importlib.util
 import linecache
 import re
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
@@ -86,6 +88,8 @@ def workload_error(error: BaseException, *, doing: str, hint: str | None = None)
     place = where(error)
     message = f"{doing} failed{f' at {place}' if place else ''}: {describe(error)}"
     notes = "\n".join(getattr(error, "__notes__", ()))
+    if isinstance(error, SystemExit):
+        notes = "put what trains, parses arguments or exits under `if __name__ == '__main__':`"
     return WorkloadError(message, hint=_missing_package_hint(error) or notes or hint)
 
 
@@ -113,7 +117,7 @@ def where(error: BaseException) -> str | None:
 def place(filename: str, line: int, source: str | None = None) -> str:
     source = (source or linecache.getline(filename, line)).strip()
     if filename.startswith("<"):
-        return f"{filename.strip('<>')} `{source}`"
+        return filename.strip("<>") + (f" `{source}`" if source else "")
     return f"{shown(Path(filename))}:{line}" + (f" ({source})" if source else "")
 
 
@@ -129,4 +133,6 @@ def _missing_package_hint(error: BaseException) -> str | None:
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None
     package = error.name.partition(".")[0]
+    if package in sys.modules or importlib.util.find_spec(package):  # it is there; a module inside it is not
+        return None
     return f"pip install {_DISTRIBUTIONS.get(package, package)}"

@@ -8,11 +8,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
+
+    Builder = Callable[[], torch.nn.Module]
 
 _DEPTH = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
 _WIDTH = ("hidden_size", "n_embd", "d_model", "embed_dim", "dim")
@@ -22,35 +23,17 @@ _FEED_FORWARD = ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "dim_feedfor
 _SEQUENCE = ("max_position_embeddings", "n_positions", "block_size", "max_seq_len", "context_length")
 _HEAD_SIZE_MULTIPLE = 8  # flash kernels pad other head sizes
 
-
-@dataclass(frozen=True, slots=True)
-class ConfigVariant:
-    """Builds a model from a changed config."""
-
-    build: Callable[[], torch.nn.Module]
-    changes: str  # "n_layer 12 -> 6"
-    halves_sequence: bool = False  # the batch must follow: `halved_batch`
-
-    def __call__(self) -> torch.nn.Module:
-        return self.build()
+HALF_SEQUENCE = "half-sequence"  # the batch must follow: `halved_batch`
 
 
-def config_variants(config: Any, build_from_config: Callable[[Any], torch.nn.Module]) -> dict[str, ConfigVariant]:
-    """The smaller models that `config` allows, by name; empty where it has none of the fields."""
+def config_variants(config: Any, build_from_config: Callable[[Any], torch.nn.Module]) -> dict[str, Builder]:
+    """Builders of the smaller models that `config` allows, by name; empty where it has none of the fields."""
     changes = {
         "half-depth": _half_depth(config),
         "half-width": _half_width(config),
-        "half-sequence": _half(config, _SEQUENCE),
+        HALF_SEQUENCE: _half(config, _SEQUENCE),
     }
-    return {
-        name: ConfigVariant(
-            build=_builder(config, change, build_from_config),
-            changes=", ".join(f"{field} {getattr(config, field)} -> {new}" for field, new in change.items()),
-            halves_sequence=name == "half-sequence",
-        )
-        for name, change in changes.items()
-        if change
-    }
+    return {name: _builder(config, change, build_from_config) for name, change in changes.items() if change}
 
 
 def halved_batch(batch: Any) -> Any:
@@ -69,8 +52,8 @@ def halved_batch(batch: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, cut, batch)
 
 
-def _builder(config: Any, change: Mapping[str, Any], build_from_config: Callable[[Any], Any]) -> Callable[[], Any]:
-    def build() -> Any:
+def _builder(config: Any, change: Mapping[str, Any], build_from_config: Callable[[Any], torch.nn.Module]) -> Builder:
+    def build() -> torch.nn.Module:
         if dataclasses.is_dataclass(config) and not isinstance(config, type):
             fields = {field.name for field in dataclasses.fields(config)}
             if fields >= change.keys():
@@ -111,7 +94,7 @@ def _half_depth(config: Any) -> dict[str, Any]:
 
 
 def _half_width(config: Any) -> dict[str, Any]:
-    """Half as wide with half as many heads of the same size; with as many of half the size where their number is odd."""
+    """Half as wide: half as many heads of the same size, or, where their number is odd, as many of half the size."""
     width, heads = _field(config, _WIDTH), _field(config, _HEADS)
     if width is None or heads is None or width[1] % 2 or width[1] % heads[1]:
         return {}

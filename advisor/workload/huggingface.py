@@ -15,6 +15,7 @@ from advisor.errors import WorkloadError
 from advisor.workload.batches import make_tensor, sequence_length
 from advisor.workload.expressions import namespace
 from advisor.workload.failures import shown, user_code
+from advisor.workload.generate_variants import config_variants
 from advisor.workload.parts import Part, Source
 from advisor.workload.spec import Guess
 from advisor.workload.target import TensorForm, parse_tensor_form
@@ -42,6 +43,7 @@ def read_config(path: Path, *, inputs: Sequence[str] = ()) -> Source:
         content=content,
         scope=namespace({"transformers": transformers, "config": config, kind.__name__: kind}),
         model=Part(function=lambda: kind(config), label=label, guess=guess),
+        variants=config_variants(config, kind),
         batch=Part(
             function=lambda size: {name: make_tensor(form, size) for name, form in forms.items()},
             label=text,
@@ -49,7 +51,15 @@ def read_config(path: Path, *, inputs: Sequence[str] = ()) -> Source:
         )
         if forms
         else None,
+        batch_flag="" if forms else _batch_flag(kind, config),
     )
+
+
+def _batch_flag(kind: Any, config: Any) -> str:
+    """What to ask for where the configuration does not give all sizes."""
+    if kind.main_input_name == "pixel_values" and kind.__name__.endswith("ForImageClassification"):
+        return f"--input f32:{config.num_channels}xHxW"
+    return f"--batch 'dict({kind.main_input_name}=..., labels=...)'"
 
 
 def _transformers(path: Path) -> Any:
@@ -93,6 +103,9 @@ def _config(transformers: Any, fields: dict[str, Any], path: Path) -> Any:
     with user_code(f"reading {shown(path)}", all_theirs=True):
         config = config_class.from_dict(fields)
     config.use_cache = False  # keys and values are kept for generation, not for training
+    if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
+        # Labels are shifted right behind it; files often leave it out. T5 starts with its padding token.
+        config.decoder_start_token_id = config.pad_token_id or 0
     return config
 
 
@@ -130,7 +143,8 @@ def _forms(
     """Name of each forward argument and its tensor; empty where its sizes are not certain. And why, where guessed."""
     given = parse_tensor_form(inputs[0], flag="--input") if inputs else None
     if len(inputs) > 1:
-        raise WorkloadError(f"{shown(path)} takes one --input, for its token ids or its image", hint="or --batch 'dict(...)'")
+        what = f"{shown(path)} takes one --input, for its token ids or its image"
+        raise WorkloadError(what, hint="for more, --batch 'dict(...)'")
     name = kind.__name__
     if kind.main_input_name == "pixel_values" and name.endswith("ForImageClassification"):
         return _image_forms(config, given)

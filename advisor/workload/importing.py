@@ -21,7 +21,6 @@ from advisor.workload.failures import Origin, origin, place, shown, user_code
 
 _ROOT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 _INSTALLERS = frozenset({"pip", "pip3", "uv", "conda", "mamba", "poetry", "easy_install"})
-_MAIN_HINT = "put what trains, parses arguments or exits under `if __name__ == '__main__':`"
 
 
 def import_file(path: Path) -> ModuleType:
@@ -105,7 +104,7 @@ def _as_script(path: Path, *, root: Path, package_top: Path | None) -> Iterator[
     argv, sys.argv = sys.argv, [str(path)]
     name = shown(path)
     try:
-        with _no_installs() as refused, user_code(f"importing {name}", hint=_MAIN_HINT, all_theirs=True):
+        with _no_installs() as refused, user_code(f"importing {name}", all_theirs=True):
             yield
     except WorkloadError as error:
         if refused and refused[0] not in error.message:
@@ -138,7 +137,7 @@ def _no_installs() -> Iterator[list[str]]:
         check(command)
         return system(command)
 
-    subprocess.Popen.__init__, os.system = guarded_start, guarded_system  # type: ignore[assignment, method-assign]
+    subprocess.Popen.__init__, os.system = guarded_start, guarded_system  # type: ignore[method-assign]
     try:
         yield refused
     finally:

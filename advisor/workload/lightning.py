@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from advisor.errors import WorkloadError
-from advisor.workload.optimizers import assumed_optimizer
-from advisor.workload.spec import Guess
 
 if TYPE_CHECKING:
     import torch
@@ -50,27 +48,8 @@ def without_logging(model: Any) -> None:
             module.update = module.reset = lambda *args, **options: None
 
 
-class ConfiguredOptimizer:
-    """`configure_optimizers()`; AdamW where it can't run without a Trainer, which only trying it tells."""
-
-    label = "configure_optimizers()"
-
-    def __init__(self) -> None:
-        self.guess: Guess | None = None
-
-    def __call__(self, model: Any) -> torch.optim.Optimizer:
-        try:
-            configured = model.configure_optimizers()
-        except Exception as error:  # self.trainer, a scheduler that wants the number of steps
-            fallback = assumed_optimizer(f"configure_optimizers() needs what is not here: {error}")
-            self.guess, self.label = fallback.guess, fallback.label
-            optimizer: torch.optim.Optimizer = fallback.function(model)
-            return optimizer
-        return _the_optimizer(configured, type(model).__name__)
-
-
-def _the_optimizer(configured: Any, name: str) -> torch.optim.Optimizer:
-    """One optimizer out of what Lightning accepts: itself, a dict, a list, or (optimizers, schedulers)."""
+def only_optimizer(configured: Any, name: str) -> torch.optim.Optimizer:
+    """The one optimizer out of what Lightning accepts: itself, a dict, a list, or (optimizers, schedulers)."""
     import torch
 
     if isinstance(configured, tuple) and len(configured) == 2 and isinstance(configured[0], list | tuple):

@@ -18,31 +18,23 @@ if TYPE_CHECKING:
 CallModel = Callable[[Any, Any], Any]  # (model, what it is fed) -> what it returns
 
 _CRITERIA = {
-    "ce": "F.cross_entropy(out, target)",
-    "mse": "F.mse_loss(out, target)",
+    "ce": "F.cross_entropy",
+    "mse": "F.mse_loss",
     # With logits: its plain form refuses values outside [0, 1], and autocast refuses it on CUDA.
-    "bce": "F.binary_cross_entropy_with_logits(out, target)",
-    "nll": "F.nll_loss(out, target)",
-    "l1": "F.l1_loss(out, target)",
-}
-_FUNCTIONS = {
-    "ce": "cross_entropy",
-    "mse": "mse_loss",
-    "bce": "binary_cross_entropy_with_logits",
-    "nll": "nll_loss",
-    "l1": "l1_loss",
+    "bce": "F.binary_cross_entropy_with_logits",
+    "nll": "F.nll_loss",
+    "l1": "F.l1_loss",
 }
 
 
 def given_loss(spec: TargetSpec, scope: Mapping[str, Any], *, has_target: bool) -> Part | None:
     """What `--loss` says, over `--call` or `model(*batch)`; None where it says nothing."""
     if spec.loss is None:
-        if has_target and spec.call is None:
-            raise UsageError("--target without --loss: nothing compares it with the output", hint="add --loss ce or mse")
         return None
     call = model_call(spec, scope)
     if spec.loss in LOSSES:
-        return Part(function=_named(spec.loss, call, has_target=has_target), label=_CRITERIA[spec.loss])
+        criterion = parse(f"{_CRITERIA[spec.loss]}(out, target)", flag="--loss", scope=scope)
+        return Part(function=_named(spec.loss, criterion, call, has_target=has_target), label=criterion.text)
     expression = parse(spec.loss, flag="--loss", scope=scope)
     if expression.names <= {spec.loss} and spec.loss.isidentifier() and spec.loss not in {*scope, "out"}:
         raise UsageError(f"--loss {spec.loss}: no such loss", hint=f"known: {', '.join(LOSSES)}, or an expression")
@@ -80,24 +72,26 @@ def _check_call(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
         fed = [type(value).__name__ for value in args] + [f"{key}=" for key in kwargs]
         raise WorkloadError(
             f"{type(model).__name__}.forward{signature} can't take the batch ({', '.join(fed)}): {error}",
-            hint="--batch: a tuple is positional, a dict keywords, a tensor one argument; --call where forward is not the way in",
+            hint="--batch: a tuple is positional, a dict keywords, a tensor one argument; "
+            "--call 'model.method(*batch)' where forward is not the way in",
         ) from None
 
 
-def _named(name: str, call: CallModel, *, has_target: bool) -> CallModel:
-    def compute_loss(model: Any, batch: Any) -> torch.Tensor:
-        import torch.nn.functional as F
+def _named(name: str, criterion: Expression, call: CallModel, *, has_target: bool) -> CallModel:
+    def compute_loss(model: Any, batch: Any) -> Any:
+        import torch
 
         fed, target = batch if has_target else _split(model, batch, name)
+        if not isinstance(target, torch.Tensor):
+            raise WorkloadError(f"--loss {name}: the target is a {type(target).__name__}, not a tensor")
         out = main_output(call(model, fed), name)
         if name in ("ce", "nll") and out.dim() == target.dim() + 1 > 2 and _classes_last(out, target):
             out, target = out.flatten(0, -2), target.flatten()
         elif name in ("mse", "l1", "bce") and out.shape != target.shape:
             # torch would broadcast with a warning, and the loss would mean something else.
             shapes = f"the output has shape {tuple(out.shape)}, the target {tuple(target.shape)}"
-            raise WorkloadError(f"--loss {name}: {shapes}", hint=f"--loss 'F.{_FUNCTIONS[name]}(out[...], target)'")
-        loss: torch.Tensor = getattr(F, _FUNCTIONS[name])(out, target)
-        return loss
+            raise WorkloadError(f"--loss {name}: {shapes}", hint=f"--loss '{_CRITERIA[name]}(out[...], target)'")
+        return criterion(out=out, target=target, F=torch.nn.functional)
 
     return compute_loss
 
@@ -129,7 +123,7 @@ def _binds(signature: inspect.Signature, args: tuple[Any, ...]) -> bool:
 
 
 def main_output(out: Any, name: str) -> torch.Tensor:
-    """The one tensor a named loss can mean: the output itself, its `logits`, or its only float tensor with a gradient."""
+    """The one tensor a named loss can mean: the output, its `logits`, or its only float tensor with a gradient."""
     import torch
 
     if isinstance(out, torch.Tensor):
@@ -141,7 +135,7 @@ def main_output(out: Any, name: str) -> torch.Tensor:
     if len(tensors) != 1:
         raise WorkloadError(
             f"--loss {name}: the model returns {len(tensors)} float tensors in a {type(out).__name__}",
-            hint=f"say which: --loss 'F.{_FUNCTIONS[name]}(out[0], target)'",
+            hint=f"say which: --loss '{_CRITERIA[name]}(out[0], target)'",
         )
     return tensors[0]
 
@@ -158,19 +152,6 @@ def _expressed(expression: Expression, call: CallModel, *, has_target: bool) -> 
         return expression(**bound)
 
     return compute_loss
-
-
-class OutputLoss:
-    """Takes the loss out of what forward returns, and remembers where it found it: only a run can tell."""
-
-    def __init__(self, call: CallModel = call_model) -> None:
-        self._call = call
-        self.label = "what forward returns"
-        self.guess: Guess | None = None
-
-    def __call__(self, model: Any, batch: Any) -> torch.Tensor:
-        loss, self.label, self.guess = find_loss(self._call(model, batch))
-        return loss
 
 
 def find_loss(out: Any) -> tuple[torch.Tensor, str, Guess | None]:

@@ -19,6 +19,7 @@ class Part:
     label: str  # as the report prints it
     guess: Guess | None = None
     has_target: bool = False  # a batch only: it is the pair (what the model is fed, what the loss compares with)
+    variants: Mapping[str, Callable[[], Any]] = field(default_factory=dict)  # a model only: smaller ones of its kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class Source:
     scope: Mapping[str, Any]  # for expressions
     model: Part
     batch: Part | None = None
+    batch_flag: str = ""  # the flag to ask for where there is no batch; "": one derived from the model itself
     loss: Part | None = None
     optimizer: Part | None = None
     variants: Mapping[str, Callable[[], Any]] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -58,12 +59,20 @@ class TargetSpec:
     call: str | None = None  # --call: expression used instead of model(*batch)
     limits: Limits = field(default_factory=Limits)
 
+    def command(self, *more: str) -> str:
+        """What was typed, with more flags: a command line ready to edit."""
+        return " ".join(["advisor assess", shlex.quote(self.target), *self._flags(), *more])
+
+    def _flags(self) -> list[str]:
+        pairs = (text.partition(" ") for text in self.expressions())
+        return [f"{flag} {shlex.quote(value)}" for flag, _, value in pairs]
+
     def expressions(self) -> tuple[str, ...]:
         """What was said beside TARGET, as the flags were typed: part of the input's identity."""
-        named = (("model", self.model), ("batch", self.batch), ("loss", self.loss))
-        named += (("optimizer", self.optimizer), ("call", self.call))
-        repeated = [("input", text) for text in self.inputs] + [("target", text) for text in self.targets]
-        return tuple(f"--{flag} {text}" for flag, text in (*named, *repeated) if text is not None)
+        given = [("model", self.model), ("batch", self.batch), ("loss", self.loss)]
+        given += [("optimizer", self.optimizer), ("call", self.call)]
+        given += [("input", text) for text in self.inputs] + [("target", text) for text in self.targets]
+        return tuple(f"--{flag} {text}" for flag, text in given if text is not None)
 
 
 class TargetKind(StrEnum):

@@ -29,10 +29,12 @@ def timm_source(name: str, *, inputs: Sequence[str] = ()) -> Source:
     config = timm.get_pretrained_cfg(name)
     if len(inputs) > 1:
         raise WorkloadError(f"timm:{name} takes one --input, the image", hint="as in --input f32:3x224x224")
-    if not inputs and (config is None or not config.input_size):
+    if inputs:
+        image = parse_tensor_form(inputs[0], flag="--input")
+    elif config is None or not config.input_size:
         raise WorkloadError(f"timm states no input size for {name}", hint="give one: --input f32:3xHxW")
-    stated = None if config is None else config.input_size
-    image = parse_tensor_form(inputs[0], flag="--input") if inputs else TensorForm(dtype="float32", shape=tuple(stated))
+    else:
+        image = TensorForm(dtype="float32", shape=tuple(config.input_size))
     num_classes = 0 if config is None else config.num_classes
     label = TensorForm(dtype="int64", shape=(), low=0, high=num_classes) if num_classes else None
     text = f"{image}; target {label}" if label else str(image)

@@ -46,19 +46,38 @@ def checkpoint_blocks(model: Model, *, every: int = 1, selective: bool = False) 
         for name in chain[::every]:
             block = model.get_submodule(name)
             block.forward = MethodType(forward, block)
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     if getattr(config, "use_cache", False):  # recomputation would append to the key-value cache twice
         config.use_cache = False
     return model
 
 
 def _recomputed(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    return checkpoint(partial(type(self).forward, self), *args, use_reentrant=False, **kwargs)
+    return checkpoint(_Calls(self), *args, use_reentrant=False, **kwargs)
 
 
 def _selectively_recomputed(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     context = partial(create_selective_checkpoint_contexts, keep_products)
-    return checkpoint(partial(type(self).forward, self), *args, use_reentrant=False, context_fn=context, **kwargs)
+    return checkpoint(_Calls(self), *args, use_reentrant=False, context_fn=context, **kwargs)
+
+
+class _Calls:
+    """Runs a block: first inside its own call, then, in backward, as a call of its own with its hooks."""
+
+    def __init__(self, block: nn.Module) -> None:
+        self._block = block
+        self._is_first = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        block = self._block
+        if self._is_first:
+            self._is_first = False
+            return type(block).forward(block, *args, **kwargs)
+        wrapper = block.__dict__.pop("forward")
+        try:
+            return block(*args, **kwargs)
+        finally:
+            block.forward = wrapper
 
 
 def keep_products(context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:

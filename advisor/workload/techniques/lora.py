@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +34,7 @@ def add_adapters(model: Model, *, rank: int, quantise: bool) -> Model:
 
 
 def _linears(block: nn.Module) -> list[nn.Module]:
-    """`nn.Linear` itself, not its subclasses (`nn.MultiheadAttention` reads their weights), and Hugging Face's `Conv1D`."""
+    """`nn.Linear` (not subclasses: `nn.MultiheadAttention` reads the weight of its own) and Hugging Face's `Conv1D`."""
     return [m for m in block.modules() if type(m) is nn.Linear or _is_transposed(m)]
 
 
@@ -54,19 +54,19 @@ def _adapt(layer: nn.Module, *, rank: int, quantise: bool) -> None:
     if quantise:
         del layer.weight
         layer.weight = NF4Weight(weight)
-    layer.__class__ = _adapted(type(layer), quantised=quantise, transposed=transposed)
+    base: Any = type(layer)
+    layer.__class__ = _adapted(base, quantised=quantise, transposed=transposed)
 
 
 @cache
-def _adapted(base: type[nn.Module], *, quantised: bool, transposed: bool) -> type[nn.Module]:
+def _adapted(base: Any, *, quantised: bool, transposed: bool) -> Any:
     """A subclass with the same name and parameters whose forward adds the adapter."""
 
-    def forward(self: nn.Module, input: Tensor) -> Tensor:
+    def forward(self: Any, input: Tensor) -> Any:
         if quantised:
-            output = frozen_linear(input, self.weight, self.bias, transposed=transposed)  # type: ignore[arg-type]
+            output = frozen_linear(input, self.weight, self.bias, transposed=transposed)
         else:
             output = base.forward(self, input)
-        adapter = nn.functional.linear(nn.functional.linear(input, self.lora_a), self.lora_b)  # type: ignore[arg-type]
-        return output + adapter
+        return output + nn.functional.linear(nn.functional.linear(input, self.lora_a), self.lora_b)
 
     return type(base.__name__, (base,), {"forward": forward})

@@ -26,7 +26,7 @@ _CHUNK_BLOCKS = 1 << 14  # scales decoded at a time (1 Mi weights): bounds the t
 
 
 class NF4Weight(nn.Module):
-    """Holds a quantised weight; calling it gives the weight back in the dtype asked for."""
+    """Holds a quantised weight; `decode` gives it back."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class NF4Weight(nn.Module):
         with torch.no_grad():
             torch.ops.advisor_nf4.quantize_(*self.buffers(), weight.detach())
 
-    def forward(self, dtype: torch.dtype) -> Tensor:
+    def decode(self, dtype: torch.dtype) -> Tensor:
         weight: Tensor = torch.ops.advisor_nf4.dequantize(*self.buffers(), self.shape, dtype)
         return weight
 
@@ -52,13 +52,13 @@ class _FrozenLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, input: Tensor, weight: NF4Weight, bias: Tensor | None, transposed: bool) -> Tensor:
         ctx.weight, ctx.transposed = weight, transposed
-        matrix = weight(input.dtype)
+        matrix = weight.decode(input.dtype)
         return nn.functional.linear(input, matrix.t() if transposed else matrix, bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = gradients
-        matrix = ctx.weight(gradient.dtype)
+        matrix = ctx.weight.decode(gradient.dtype)
         return gradient @ (matrix.t() if ctx.transposed else matrix), None, None, None
 
 

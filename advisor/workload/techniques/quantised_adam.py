@@ -1,8 +1,8 @@
 """Adam and AdamW whose two moments are stored in 8 bits, 4 bits or FP8, block by block; arithmetic in float32.
 
 State bytes per parameter: 8-bit 2 + 2*4/256 = 2.031, 4-bit 1 + 2*4/128 = 1.063, FP8 2.031, against 8 in float32
-(MEM-5). Block sizes, level tables and the rule for what stays unquantised (fewer than 4096 elements, or no whole blocks)
-are those of torchao.optim, after Dettmers 2021 (arXiv:2110.02861) and Li 2023 (arXiv:2309.01507).
+(MEM-5). Block sizes, level tables and what stays unquantised (under 4096 elements, or no whole blocks) are those of
+torchao.optim, after Dettmers 2021 (arXiv:2110.02861) and Li 2023 (arXiv:2309.01507).
 
 Known limitations: one update is one operator, as torchao's compiled kernel is, so its trace and its price are right;
 run for real it is a chain of plain PyTorch kernels, slower than torchao's. No AMSGrad, no sparse gradients.

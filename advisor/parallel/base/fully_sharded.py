@@ -1,16 +1,15 @@
-"""The contract of a parallel strategy, and what those that build on `fully_shard` share.
+"""What `fully_shard` (FSDP2) makes of a step: shards, buffers and collectives, in the order of its hooks.
 
-Source of the order in which FSDP2 takes, gathers, reduces and gives back: torch 2.13.0,
-torch/distributed/fsdp/_fully_shard/{_fsdp_param_group,_fsdp_collectives,_fsdp_state}.py.
+Source: torch 2.13.0, torch/distributed/fsdp/_fully_shard/{_fsdp_param_group,_fsdp_collectives,_fsdp_state}.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from advisor.hardware.mesh import AXES, Mesh
+from advisor.hardware.mesh import Mesh
+from advisor.parallel.base.strategy import data_parallel_notes, why_not_data_parallel
 from advisor.trace.edit import Mark, TraceEditor
 from advisor.trace.records import Category, OpRecord, ParameterRecord, Phase, StepTrace, StorageRecord, TensorRef
 from advisor.trace.shard import shard_numel, shard_op, shard_states
@@ -18,53 +17,6 @@ from advisor.trace.units import Span, Unit, fsdp_units, unit_spans
 from advisor.units import dtype_bytes
 
 _FLOATS = frozenset({"float64", "float32", "float16", "bfloat16"})
-
-
-class Strategy(Protocol):
-    """One file in this folder that defines `STRATEGY`."""
-
-    name: str  # "ddp", the file's name
-    axes: tuple[str, ...]  # mesh axes it uses: ("dp_replicate",), ("dp_shard",), ("dp_replicate", "dp_shard")
-    title: str  # "DistributedDataParallel"
-    simplicity: int  # ties inside our error band go to the lower one
-
-    def illegal(self, trace: StepTrace, mesh: Mesh) -> str | None:
-        """Why this mesh can't be used for this workload, or None."""
-        ...
-
-    def shard(self, trace: StepTrace, mesh: Mesh, *, reshard_after_forward: bool = True) -> StepTrace:
-        """The step as the busiest rank runs it: storages resized, communication buffers and collectives put in.
-
-        `trace` already has the rank's own micro-batch and number of micro-batches. A mesh of one is the identity.
-        """
-        ...
-
-    def snippet(self, mesh: Mesh, *, reshard_after_forward: bool = True) -> str: ...
-
-
-# ---- what every data-parallel strategy asks and says ---------------------------------------------------------------
-
-
-def why_not_data_parallel(trace: StepTrace, mesh: Mesh, axes: tuple[str, ...]) -> str | None:
-    """Reasons that hold for each strategy of the data axis."""
-    others = [axis for axis in AXES if axis not in axes and mesh.degree(axis) > 1]
-    if others:
-        return f"it uses {' and '.join(axes)} only, and the mesh has {', '.join(others)}"
-    has_gradients = any(record.category is Category.GRADIENT for record in trace.storages)
-    if trace.num_trainable_parameters and not has_gradients:
-        return "the optimizer steps inside backward, before a gradient is reduced over the ranks"
-    return None
-
-
-def data_parallel_notes(trace: StepTrace) -> tuple[str, ...]:
-    """What changes for the optimisation when the batch is spread over ranks."""
-    norms = {m.type_name for m in trace.modules if "BatchNorm" in m.type_name and m.type_name != "SyncBatchNorm"}
-    if not norms:
-        return ()
-    return (f"{', '.join(sorted(norms))}: each rank takes the statistics of its own micro-batch",)
-
-
-# ---- fully_shard ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +38,8 @@ def why_not_fully_shard(trace: StepTrace, mesh: Mesh, axes: tuple[str, ...]) -> 
         dtypes = {trace.parameters[i].dtype for i in unit.parameters if trace.parameters[i].requires_grad}
         if len(dtypes) > 1:
             where = f"block {unit.name}" if unit.name else "the root"
-            return f"fully_shard expects one dtype for the trained parameters of {where}, found {', '.join(sorted(dtypes))}"
+            found = ", ".join(sorted(dtypes))
+            return f"fully_shard expects one dtype for the trained parameters of {where}, found {found}"
     for op in trace.steady_ops():
         if op.phase is Phase.OPTIMIZER and op.flops and op.inputs[0].shape[-1:] != (1,):
             return f"the optimizer multiplies whole matrices ({op.name}), and a rank only holds a part of each"
@@ -221,11 +174,12 @@ class _Hooks:
                 made = editor.add_storage(StorageRecord(numel_bytes, Category.GRADIENT, record.module, False))
                 editor.alloc(made, position)
             self._own(made, record.parameter, (is_steady, 0))
-        sharded = set(self._sharded.values())
+        parameter_of = {storage: parameter for (_, parameter), storage in self._sharded.items()}
         for position, op in enumerate(trace.ops):
-            if op.microbatch and op.phase is Phase.BACKWARD and op.name.startswith("aten.add_."):
-                if (gradient := op.inputs[0].storage) in sharded:
-                    self._take_over_addend(position, op, trace.storages[gradient].parameter)
+            if not op.microbatch or op.phase is not Phase.BACKWARD or not op.name.startswith("aten.add_."):
+                continue
+            if (index := parameter_of.get(op.inputs[0].storage)) is not None:
+                self._take_over_addend(position, op, index)
 
     def _take_over_addend(self, position: int, op: OpRecord, parameter: int) -> None:
         addend = op.inputs[1].storage
@@ -237,8 +191,10 @@ class _Hooks:
             self.editor.replace(position, shard_op(op, self.mesh.dp_shard, {ref.storage for ref in op.inputs}))
 
     def _own(self, storage: int, parameter: int, when: tuple[bool, int]) -> None:
-        record = self.editor.storages[storage]
-        self.editor.storages[storage] = replace(record, category=Category.GRADIENT, parameter=parameter)
+        old = self.editor.storages[storage]
+        self.editor.storages[storage] = StorageRecord(
+            old.nbytes, Category.GRADIENT, old.module, False, False, parameter
+        )
         self._unsharded[(*when, parameter)] = storage
 
     def _cast_source(self, storage: int) -> int | None:
@@ -284,17 +240,28 @@ class _Hooks:
             self._prefetch(target, span, at=self.editor.mark(span.start))
 
     def _post_backward(self, span: Span) -> None:
-        keep = self.policy.keep_gathered and not self._is_last(span)
-        if not keep:
+        if self._is_last(span) or not self.policy.keep_gathered:
             self._reshard(span.unit, span.end)
         when = (span.is_steady, span.microbatch)
-        made = {p: self._unsharded[(*when, p)] for p in self.units[span.unit].parameters if (*when, p) in self._unsharded}
+        made = {
+            p: self._unsharded[(*when, p)] for p in self.units[span.unit].parameters if (*when, p) in self._unsharded
+        }
         if made and self.policy.reduce_once and not self._is_last(span):
             self._accumulate(span, made)
         elif made:
             self._reduce(span, made)
         if span.unit == 0:
-            self._finish_backward(span, keep=keep)
+            self._finish_backward(span)
+
+    def _finish_backward(self, span: Span) -> None:
+        """What backward never reached through a block's own output, then the waits at the end of backward."""
+        for unit in range(1, len(self.units)):
+            if (span.is_steady, span.microbatch, unit) not in self._goes_back:
+                self._post_backward(replace(span, unit=unit))
+        self._finish_reduce(span.end)
+        for collective in self._all_reduces:
+            self._wait(collective, span.end)
+        self._all_reduces.clear()
 
     def _accumulate(self, span: Span, made: dict[int, int]) -> None:
         """Unsharded gradients stay, in the reduce dtype (`to_accumulated_grad_if_needed`)."""
@@ -351,15 +318,6 @@ class _Hooks:
             self.editor.free(buffer, position)
             self._reducing = None
 
-    def _finish_backward(self, span: Span, *, keep: bool) -> None:
-        self._finish_reduce(span.end)
-        for collective in self._all_reduces:
-            self._wait(collective, span.end)
-        self._all_reduces.clear()
-        if not keep:
-            for unit in list(self._gathered):  # blocks that backward never reached
-                self._reshard(unit, span.end)
-
     # ---- gathering -----------------------------------------------------------------------------------------------
 
     def _prefetch(self, unit: int, span: Span, *, at: Mark) -> None:
@@ -376,9 +334,7 @@ class _Hooks:
         if not span.is_backward:
             self._free_last_output(span.start)
         whole = self._take_buffer(self.gathered_bytes[span.unit], span.unit, span.start)
-        self._insert(
-            "aten.split_with_sizes_copy.out", span, span.start, (self._flat(output),), (self._flat(whole),)
-        )
+        self._insert("aten.split_with_sizes_copy.out", span, span.start, (self._flat(output),), (self._flat(whole),))
         self._gathered[span.unit] = whole
         if span.is_backward:
             self.editor.free(output, span.start)

@@ -1,0 +1,85 @@
+"""Text for a terminal, through rich: at most 120 columns, colour only in headings, bars and asides."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.text import Text
+
+from advisor.report.blocks import Bars, Block, Code, Notes, Paragraph, Table
+from advisor.report.formats._layout import bar_lines, table_lines
+from advisor.report.model import Report
+from advisor.report.view import Section, title
+
+_WIDEST = 120  # longer lines are hard to read
+_NARROWEST = 60
+
+
+class Terminal:
+    """`width` None: that of the terminal, 80 where there is none. The command line strips colour where it can't be."""
+
+    name = "terminal"
+    suffix = ".txt"
+
+    def __init__(self, *, width: int | None = None, colour: bool = True) -> None:
+        self._width = width
+        self._colour = colour
+
+    def render(self, sections: Sequence[Section], report: Report) -> str:
+        width = self._width or min(max(shutil.get_terminal_size((80, 24)).columns, _NARROWEST), _WIDEST)
+        console = Console(
+            file=io.StringIO(),
+            width=width,
+            force_terminal=self._colour,
+            color_system="standard" if self._colour else None,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            legacy_windows=False,
+            _environ={},  # nothing of this machine may change the page
+        )
+        with console.capture() as capture:
+            console.print(Text(f"advisor: {title(report)}", style="bold"))
+            for number, section in enumerate(sections, start=1):
+                console.print()
+                console.print(Rule(Text(f"{number}. {section.title}", style="bold"), align="left", style="dim"))
+                previous: Block | None = None
+                for position, block in enumerate(section.blocks):
+                    if position and not (isinstance(block, Paragraph) and isinstance(previous, Paragraph)):
+                        console.print()
+                    previous = block
+                    _print(block, console)
+        return "".join(f"{line.rstrip()}\n" for line in capture.get().split("\n")).rstrip("\n") + "\n"
+
+
+def _print(block: Block, console: Console) -> None:
+    if isinstance(block, Paragraph):
+        console.print(Text(block.text, style="bold" if block.strong else ""))
+        return
+    if block.title:
+        console.print(Text(block.title, style="bold"))
+    match block:
+        case Table() | Bars():
+            for line in table_lines(block, console) if isinstance(block, Table) else bar_lines(block, console):
+                console.print(line, soft_wrap=True)
+            if block.caption:
+                console.print(Padding(Text(block.caption, style="dim"), (0, 0, 0, 2)))
+        case Code(text=text):
+            for row in text.splitlines():
+                console.print(Text(f"    {row}"), soft_wrap=True)  # to be copied: never broken
+        case Notes(items=items):
+            for item in items:
+                _print_item(item, console)
+
+
+def _print_item(item: str, console: Console) -> None:
+    for position, line in enumerate(Text(item).wrap(console, console.width - 4)):
+        console.print(Text("    " if position else "  - ") + line)
+
+
+FORMAT = Terminal()

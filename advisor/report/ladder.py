@@ -1,0 +1,82 @@
+"""Section 3: the options tried on one device, and plans not taken with the reason."""
+
+from __future__ import annotations
+
+from advisor.cost.estimate import Provenance
+from advisor.report import phrases
+from advisor.report.blocks import Block, Cell, Column, Notes, Paragraph, Table
+from advisor.report.model import Report
+from advisor.search.plan import Rejection, Rung
+from advisor.units import format_bytes
+
+_PREDICTED = Provenance.PREDICTED
+_LABELS_PER_REASON = 4
+
+
+def blocks(report: Report) -> tuple[Block, ...]:
+    has_goal = report.goal.samples is not None
+    columns = (
+        Column("Option"),
+        Column("Memory", "right"),
+        Column("Step", "right"),
+        Column("Finishes" if has_goal else "Samples", "right"),
+        Column("Risk"),
+        Column("Taken"),
+        Column("Why", note=True),
+    )
+    rows = tuple(_rung(rung, report) for rung in report.ladder)
+    usable = format_bytes(report.baseline.estimate.memory.usable_bytes)
+    found: list[Block] = [
+        Table(
+            columns=columns,
+            rows=rows,
+            caption=f"Mildest first. Memory, step and {'time to finish' if has_goal else 'throughput'} are predicted; "
+            f"usable memory is {usable} (assumed).",
+        )
+    ]
+    limits = []
+    if report.max_micro_batch_size is not None:
+        limits.append(f"The largest micro-batch that fits is {report.max_micro_batch_size} (predicted).")
+    if report.max_sequence_length is not None:
+        limits.append(f"The longest sequence that fits is {report.max_sequence_length} tokens (predicted).")
+    if limits:
+        found.append(Paragraph(" ".join(limits)))
+    return (*found, *rejections(report, distributed=False))
+
+
+def _rung(rung: Rung, report: Report) -> tuple[Cell, ...]:
+    taken, why = Cell("yes" if rung.taken else ""), Cell(rung.why)
+    if rung.candidate is None:
+        return (Cell(rung.label), *(Cell(phrases.NONE),) * 3, Cell(str(rung.risk)), taken, why)
+    candidate = rung.candidate
+    has_goal = report.goal.samples is not None
+    figures = (
+        format_bytes(candidate.estimate.memory.required_bytes),
+        phrases.step_time(candidate.estimate.time),
+        phrases.finish(candidate) if has_goal else phrases.throughput(candidate),
+    )
+    return (Cell(rung.label), *(Cell(text, _PREDICTED) for text in figures), Cell(str(rung.risk)), taken, why)
+
+
+def rejections(report: Report, *, distributed: bool) -> tuple[Block, ...]:
+    """Plans not taken, those with the same reason together; device counts at which there is no plan among them."""
+    reasons: dict[str, list[str]] = {}
+    for point in report.scaling if distributed else ():
+        if point.candidate is None:
+            reasons.setdefault(point.reason, []).append(phrases.devices(point.num_devices))
+    for rejection in report.rejections:
+        if _is_distributed(rejection, report) is distributed:
+            reasons.setdefault(rejection.reason, []).append(rejection.label)
+    if not reasons:
+        return ()
+    return (Notes(tuple(_rejection(reason, labels) for reason, labels in reasons.items()), title="Not taken"),)
+
+
+def _is_distributed(rejection: Rejection, report: Report) -> bool:
+    return report.cluster is not None if rejection.plan is None else rejection.plan.num_devices > 1
+
+
+def _rejection(reason: str, labels: list[str]) -> str:
+    more = len(labels) - _LABELS_PER_REASON
+    shown = ", ".join(labels[:_LABELS_PER_REASON]) + (f" and {more} more" if more > 0 else "")
+    return f"{shown}: {reason}"

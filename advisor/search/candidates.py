@@ -1,0 +1,104 @@
+"""Recipes in, candidates out: trace, price, and what the price means for the goal. Remembers what it has seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from advisor.cost.estimate import Estimate
+from advisor.cost.price import price
+from advisor.hardware.mesh import Mesh
+from advisor.hardware.profile import ClusterProfile, DeviceProfile
+from advisor.options.base import Recipe
+from advisor.parallel.base import Strategy
+from advisor.search.plan import Candidate, Goal, Plan
+from advisor.session.base import Session
+from advisor.trace.records import StepTrace, TraceTarget
+
+Progress = Callable[[str, float | None], None]  # (what is being done, share done or None)
+
+
+def trace_target(device: DeviceProfile) -> TraceTarget:
+    """ROCm is traced as CUDA; a device that no rule is known for follows CPU semantics."""
+    semantics = {"cuda": "cuda", "rocm": "cuda", "mps": "mps"}.get(device.device_type, "cpu")
+    return TraceTarget(device_type=semantics, compute_capability=device.compute_capability)
+
+
+@dataclass(slots=True)
+class Pricer:
+    """One workload on one kind of device."""
+
+    session: Session
+    device: DeviceProfile
+    goal: Goal
+    usable_bytes: int | None = None  # a device known by its memory alone
+    cluster: ClusterProfile | None = None
+    price_usd_per_hour: float | None = None  # the user's own; else the profile's
+    progress: Progress = lambda what, share: None
+    _estimates: dict[Plan, Estimate] = field(default_factory=dict)
+
+    def trace(self, recipe: Recipe) -> StepTrace:
+        return self.session.trace(recipe, trace_target(self.device))
+
+    def single(self, recipe: Recipe, label: str) -> Candidate:
+        """The recipe on one device. Raises `TraceError` where the recipe can't be traced."""
+        plan = Plan(recipe=recipe, mesh=Mesh())
+        if plan not in self._estimates:
+            self.progress(f"tracing {label}", None)
+            self._estimates[plan] = price(self.trace(recipe), self.device, usable_bytes=self.usable_bytes)
+        return self._candidate(plan, self._estimates[plan])
+
+    def distributed(self, plan: Plan, strategy: Strategy) -> Candidate:
+        """The plan on its mesh, one rank priced with its communication."""
+        assert self.cluster is not None
+        if plan not in self._estimates:
+            trace = self.trace(plan.recipe)
+            sharded = strategy.shard(trace, plan.mesh, reshard_after_forward=plan.reshard_after_forward)
+            self._estimates[plan] = price(
+                sharded, self.device, usable_bytes=self.usable_bytes, cluster=self.cluster, mesh=plan.mesh
+            )
+        return self._candidate(plan, self._estimates[plan])
+
+    def _candidate(self, plan: Plan, estimate: Estimate) -> Candidate:
+        candidate = Candidate(plan=plan, estimate=estimate)
+        if estimate.time is None:
+            return candidate
+        samples = plan.recipe.micro_batch_size * plan.recipe.num_microbatches * plan.mesh.data_parallel_size
+        finish = None if self.goal.samples is None else self.goal.samples / samples * estimate.time.step_s
+        return replace(
+            candidate,
+            samples_per_s=samples / estimate.time.step_s,
+            finish_s=finish,
+            cost_usd=None if finish is None else self.cost(plan.num_devices, finish),
+        )
+
+    def cost(self, num_devices: int, seconds: float) -> float | None:
+        """Price of the booking; a cluster is booked in whole nodes. None where no price is stated."""
+        hours = seconds / 3600
+        if self.price_usd_per_hour is not None:
+            return num_devices * self.price_usd_per_hour * hours
+        if num_devices > 1 and self.cluster is not None:
+            if self.cluster.price_usd_per_hour is None:
+                return None
+            nodes = math.ceil(num_devices / self.cluster.devices_per_node)
+            return nodes * self.cluster.price_usd_per_hour.value * hours
+        if self.device.price_usd_per_hour is None:
+            return None
+        return num_devices * self.device.price_usd_per_hour.value * hours
+
+    def meets_goal(self, candidate: Candidate) -> bool:
+        """Whether deadline and budget hold, as far as they are given and known."""
+        deadline, budget = self.goal.deadline_s, self.goal.budget_usd
+        if deadline is not None and (candidate.finish_s is None or candidate.finish_s > deadline):
+            return False
+        return not (budget is not None and candidate.cost_usd is not None and candidate.cost_usd > budget)
+
+
+def fits(candidate: Candidate) -> bool:
+    return candidate.estimate.memory.fits
+
+
+def step_s(candidate: Candidate) -> float:
+    """Seconds per optimizer step; infinite where time is not known, so that memory alone decides."""
+    return math.inf if candidate.estimate.time is None else candidate.estimate.time.step_s

@@ -1,0 +1,299 @@
+"""The best recipe for one device: every option in turn, least invasive first, and only as far as it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from advisor.errors import TraceError, WorkloadError
+from advisor.options.base import Facts, Option, Recipe, Risk
+from advisor.search.candidates import Pricer, fits, step_s
+from advisor.search.plan import Candidate, Rejection, Rung
+
+# specs/optimisation section 5: savers ordered by what they cost. (option, values tried in this order)
+LADDER: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("packing", ()),
+    ("precision", ("tf32", "amp-bf16", "amp-fp16")),
+    ("memory_format", ("channels_last",)),
+    ("attention", ("sdpa",)),
+    ("loss", ("chunked",)),
+    ("optimizer", ("fused", "for-loop")),
+    ("micro_batch", ("smaller",)),
+    ("checkpointing", ("selective", "every-2", "all")),
+    ("optimizer_in_backward", ("on",)),
+    ("optimizer_state", ("adam-8bit", "adam-4bit", "adam-fp8")),
+    ("precision", ("bf16-kahan", "bf16")),
+    ("offload_activations", ("on",)),
+    ("offload_optimizer", ("on",)),
+    ("optimizer_state", ("adafactor",)),
+    ("lora", ()),
+    ("compile", ("on",)),
+    ("variant", ()),
+)
+
+# An option that moves neither memory nor time by this much is not worth a line in somebody's script. Our choice.
+WORTHWHILE = 0.02
+
+_ORDER = list(Risk)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSearch:
+    """What the search on one device found."""
+
+    baseline: Candidate
+    best: Candidate | None  # None: nothing fits
+    nearest: Candidate  # smallest requirement met on the way
+    ladder: tuple[Rung, ...]
+    rejections: tuple[Rejection, ...]
+    max_micro_batch_size: int | None
+    max_sequence_length: int | None
+
+
+def search_device(pricer: Pricer, facts: Facts, options: Mapping[str, Option], start: Recipe) -> DeviceSearch:
+    """Walk the ladder from `start`.
+
+    An option is taken if memory is short and it helps; or if memory suffices and it shortens the step, as long as it
+    risks nothing, or the goal is missed, or no goal is given and it risks numerics only.
+    """
+    walk = _Walk(pricer, facts, options, pricer.single(start, "the step as it is"))
+    baseline = walk.current
+    for name, preferred in LADDER:
+        if name == "micro_batch":
+            walk.try_smaller_micro_batch()
+        elif name in options:
+            walk.try_option(options[name], preferred)
+    walk.fill_micro_batch()
+    best = walk.current if fits(walk.current) else None
+    return DeviceSearch(
+        baseline=baseline,
+        best=best,
+        nearest=min(walk.seen, key=lambda c: c.estimate.memory.required_bytes),
+        ladder=tuple(walk.rungs),
+        rejections=tuple(walk.rejections),
+        max_micro_batch_size=walk.max_micro_batch(),
+        max_sequence_length=walk.max_sequence(),
+    )
+
+
+class _Walk:
+    """The state of one descent."""
+
+    def __init__(self, pricer: Pricer, facts: Facts, options: Mapping[str, Option], baseline: Candidate) -> None:
+        self.pricer, self.facts, self.options = pricer, facts, options
+        self.current = baseline
+        self.seen: list[Candidate] = [baseline]
+        self.rungs: list[Rung] = []
+        self.rejections: list[Rejection] = []
+
+    # ---- options -----------------------------------------------------------------------------------------------
+
+    def try_option(self, option: Option, preferred: tuple[str, ...]) -> None:
+        legal = list(option.values(self.facts))
+        values = [value for value in preferred if value in legal[1:]] if preferred else legal[1:]
+        if self.current.plan.recipe.choice(option.name) is not None:
+            values = [] if option.name != "precision" else values
+        if not values:
+            if len(legal) == 1 and not any(rung.option == option.name for rung in self.rungs):
+                reason = option.why_not(self.facts) or "nothing to choose here"
+                self.rungs.append(self._rung(option, legal[0], None, taken=False, why=reason))
+            return
+        for value in values:
+            if self._try(option, value):
+                return
+
+    def _try(self, option: Option, value: str) -> bool:
+        risk = option.risk(value)
+        if (reason := option.unpredictable(value)) is not None:
+            self.rungs.append(self._rung(option, value, None, taken=False, why=reason))
+            return False
+        if (reason := self._not_needed(risk)) is not None:
+            self.rungs.append(self._rung(option, value, None, taken=False, why=reason))
+            return False
+        recipe = self.current.plan.recipe.choosing(option.name, value)
+        try:
+            candidate = self.pricer.single(recipe, f"{option.title}: {value}")
+        except (TraceError, WorkloadError) as error:
+            why = f"could not be traced: {error.message.splitlines()[-1]}"
+            self.rungs.append(self._rung(option, value, None, taken=False, why=why))
+            return False
+        self.seen.append(candidate)
+        taken, why = self._judge(candidate, risk)
+        if option.name == "variant":  # another model is offered, never taken for the user
+            taken, why = False, "a smaller model: offered, not taken"
+        self.rungs.append(self._rung(option, value, candidate, taken=taken, why=why))
+        if taken:
+            self.current = candidate
+        return taken
+
+    def _not_needed(self, risk: Risk) -> str | None:
+        """A reason not even to try, so that nobody waits for what would not be taken."""
+        enough = fits(self.current) and self.pricer.meets_goal(self.current)
+        has_goal = self.pricer.goal.deadline_s is not None
+        allowed = Risk.NOTHING if has_goal else Risk.NUMERICS
+        if enough and _ORDER.index(risk) > _ORDER.index(allowed):
+            return "not needed: it fits" + (" and meets the goal" if has_goal else "")
+        return None
+
+    def _judge(self, candidate: Candidate, risk: Risk) -> tuple[bool, str]:
+        now, before = candidate.estimate.memory, self.current.estimate.memory
+        less_memory = 1 - now.required_bytes / before.required_bytes
+        less_time = 0.0 if step_s(self.current) == float("inf") else 1 - step_s(candidate) / step_s(self.current)
+        effect = f"{_change(-less_memory)} memory, {_change(-less_time)} step time"
+        if not fits(self.current):
+            if less_memory >= WORTHWHILE or now.fits:
+                return True, f"taken: {effect}" + ("; now it fits" if now.fits else "; does not fit yet")
+            return False, f"does not make room: {effect}"
+        if not now.fits:
+            return False, f"would no longer fit: {effect}"
+        if less_time >= WORTHWHILE:
+            return True, f"taken: {effect}"
+        if risk is Risk.NOTHING and less_memory >= WORTHWHILE and less_time > -WORTHWHILE:
+            return True, f"taken: {effect}"
+        return False, f"not needed: {effect}"
+
+    def _rung(self, option: Option, value: str, candidate: Candidate | None, *, taken: bool, why: str) -> Rung:
+        return Rung(
+            label=f"{option.title}: {value}",
+            option=option.name,
+            value=value,
+            risk=option.risk(value),
+            candidate=candidate,
+            taken=taken,
+            why=why,
+        )
+
+    # ---- micro-batch -------------------------------------------------------------------------------------------
+
+    def try_smaller_micro_batch(self) -> None:
+        """Accumulate over smaller micro-batches at the held global batch: the largest that fits, else one sample."""
+        recipe = self.current.plan.recipe
+        if fits(self.current) or recipe.micro_batch_size == 1:
+            why = "not needed: it fits" if fits(self.current) else "one sample already"
+            self._micro_batch_rung(None, taken=False, why=why)
+            return
+        smallest = self._at(1)
+        if smallest is None:
+            return
+        candidate = next((c for c in self._between(smallest, self.current) if fits(c)), smallest)
+        sizes = candidate.plan.recipe
+        why = f"{sizes.num_microbatches} micro-batches of {sizes.micro_batch_size}"
+        why += "; now it fits" if fits(candidate) else "; does not fit yet"
+        self.current = candidate
+        self._micro_batch_rung(candidate, taken=True, why=f"taken: {why}")
+
+    def fill_micro_batch(self) -> None:
+        """Room that later options made goes to a larger micro-batch, where that shortens the step."""
+        recipe = self.current.plan.recipe
+        if not fits(self.current) or recipe.num_microbatches == 1:
+            return
+        for candidate in self._between(self.current, None):
+            if fits(candidate) and step_s(candidate) < step_s(self.current):
+                self.current = candidate
+                sizes = candidate.plan.recipe
+                why = f"taken: back to {sizes.num_microbatches} micro-batches of {sizes.micro_batch_size} in the room made"
+                self._micro_batch_rung(candidate, taken=True, why=why)
+                return
+
+    def _between(self, small: Candidate, large: Candidate | None) -> Iterator[Candidate]:
+        """Divisors of the held batch that should fit by linear growth of memory, largest first; two are tried."""
+        recipe = small.plan.recipe
+        whole = recipe.micro_batch_size * recipe.num_microbatches
+        top = whole if large is None else large.plan.recipe.micro_batch_size
+        room = small.estimate.memory.usable_bytes
+        slope = self._bytes_per_sample(small, large)
+        if slope is None:
+            return
+        limit = recipe.micro_batch_size + (room - small.estimate.memory.high_bytes) / max(slope, 1.0)
+        sizes = [b for b in _divisors(whole) if recipe.micro_batch_size < b <= min(limit, top)]
+        for size in sorted(sizes, reverse=True)[:2]:
+            candidate = self._at(size)
+            if candidate is not None:
+                yield candidate
+
+    def _bytes_per_sample(self, small: Candidate, large: Candidate | None) -> float | None:
+        if large is None:
+            size = small.plan.recipe.micro_batch_size
+            large = self._at(next(b for b in _divisors(size * small.plan.recipe.num_microbatches) if b > size))
+            if large is None:
+                return None
+        bytes_apart = large.estimate.memory.required_bytes - small.estimate.memory.required_bytes
+        return bytes_apart / (large.plan.recipe.micro_batch_size - small.plan.recipe.micro_batch_size)
+
+    def _at(self, micro_batch_size: int) -> Candidate | None:
+        recipe = self.current.plan.recipe
+        whole = recipe.micro_batch_size * recipe.num_microbatches
+        if whole % micro_batch_size:
+            return None
+        changed = replace(recipe, micro_batch_size=micro_batch_size, num_microbatches=whole // micro_batch_size)
+        try:
+            candidate = self.pricer.single(changed, f"micro-batch {micro_batch_size}")
+        except (TraceError, WorkloadError) as error:
+            reason = error.message.splitlines()[-1]
+            self.rejections.append(Rejection(plan=None, label=f"micro-batch {micro_batch_size}", reason=reason))
+            return None
+        self.seen.append(candidate)
+        return candidate
+
+    def _micro_batch_rung(self, candidate: Candidate | None, *, taken: bool, why: str) -> None:
+        recipe = (candidate or self.current).plan.recipe
+        self.rungs.append(
+            Rung(
+                label=f"Micro-batch {recipe.micro_batch_size} x {recipe.num_microbatches} accumulated",
+                option="micro_batch",
+                value=str(recipe.micro_batch_size),
+                risk=Risk.NOTHING,
+                candidate=candidate,
+                taken=taken,
+                why=why,
+            )
+        )
+
+    # ---- how far it goes ---------------------------------------------------------------------------------------
+
+    def max_micro_batch(self) -> int | None:
+        """Largest micro-batch that fits with the recipe found, by linear growth between two sizes that were traced."""
+        samples = self._samples_in_memory()
+        return None if samples is None else int(samples)
+
+    def max_sequence(self) -> int | None:
+        """Longest sequence of one sample that fits: memory is linear in tokens where attention keeps no scores."""
+        tokens = self.facts.trace.tokens_per_sample
+        samples = self._samples_in_memory()
+        trace = self.pricer.trace(self.current.plan.recipe)
+        fused = any(op.attribute("kernel") in ("flash", "efficient") for op in trace.steady_ops())
+        if tokens is None or samples is None or not fused:
+            return None
+        return int(samples * tokens)
+
+    def _samples_in_memory(self) -> float | None:
+        if not fits(self.current):
+            return None
+        recipe = self.current.plan.recipe
+        alike = {
+            c.plan.recipe.micro_batch_size: c
+            for c in self.seen
+            if c.plan.recipe.choices == recipe.choices
+            and (c.plan.recipe.num_microbatches > 1) == (recipe.num_microbatches > 1)
+        }
+        other = next((b for b in alike if b != recipe.micro_batch_size), None)
+        if other is None:
+            second = replace(recipe, micro_batch_size=max(1, recipe.micro_batch_size * 2))
+            try:
+                alike[second.micro_batch_size] = self.pricer.single(second, f"micro-batch {second.micro_batch_size}")
+            except (TraceError, WorkloadError):
+                return None
+            other = second.micro_batch_size
+        here, there = self.current.estimate.memory, alike[other].estimate.memory
+        slope = (there.required_bytes - here.required_bytes) / (other - recipe.micro_batch_size)
+        if slope <= 0:
+            return None
+        return recipe.micro_batch_size + (here.usable_bytes - here.high_bytes) / slope
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def _change(share: float) -> str:
+    return "same" if abs(share) < 0.005 else f"{share:+.0%}"

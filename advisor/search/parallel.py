@@ -1,0 +1,276 @@
+"""Data parallelism over a cluster: for each device count the simplest strategy that fits, and how far counting up pays.
+
+Each rank runs a recipe from the single-device search; the global batch is held, so ranks share out its samples. Recipes
+are tried mildest first (what one device had to give up for memory, sharding may give back).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import log2
+
+from advisor.errors import TraceError, WorkloadError
+from advisor.hardware.mesh import Mesh
+from advisor.options.base import Facts, Option, Recipe, Risk
+from advisor.parallel.base import Strategy
+from advisor.search.candidates import Pricer, fits, step_s
+from advisor.search.device import DeviceSearch
+from advisor.search.plan import Candidate, Plan, Rejection, ScalingPoint
+from advisor.trace.records import Category, StepTrace
+
+# A doubling of devices that shortens the step by less than this factor is said not to pay. Our choice, printed as such.
+PAYING_DOUBLING = 1.4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelSearch:
+    best: Candidate | None
+    scaling: tuple[ScalingPoint, ...]
+    rejections: tuple[Rejection, ...]
+    pays_from_devices: int | None
+    pays_until_devices: int | None
+
+
+def search_parallel(
+    pricer: Pricer,
+    facts: Facts,
+    options: Mapping[str, Option],
+    strategies: Mapping[str, Strategy],
+    single: DeviceSearch,
+    *,
+    max_devices: int,
+) -> ParallelSearch:
+    """The best data-parallel plan with at most `max_devices`, and the scaling table that led to it."""
+    search = _Search(pricer, strategies, _rank_choices(facts, options, single))
+    reference = single.best
+    points: list[ScalingPoint] = []
+    for num_devices in device_counts(max_devices):
+        found = search.at(num_devices)
+        if isinstance(found, str):
+            points.append(ScalingPoint(num_devices=num_devices, candidate=None, efficiency=None, reason=found))
+            continue
+        reference = reference or found
+        efficiency = _efficiency(found, reference)
+        found = replace(found, efficiency=efficiency)
+        points.append(ScalingPoint(num_devices=num_devices, candidate=found, efficiency=efficiency))
+    found_candidates = [point.candidate for point in points if point.candidate is not None]
+    until = _pays_until(found_candidates, single.best)
+    return ParallelSearch(
+        best=_choose(pricer, found_candidates, until),
+        scaling=tuple(points),
+        rejections=tuple(search.rejections),
+        pays_from_devices=_pays_from(found_candidates, single.best),
+        pays_until_devices=until,
+    )
+
+
+def device_counts(max_devices: int) -> list[int]:
+    """2, 4, 8, ... and the largest count allowed."""
+    counts = [2**power for power in range(1, max_devices.bit_length()) if 2**power <= max_devices]
+    if max_devices > 1 and max_devices not in counts:
+        counts.append(max_devices)
+    return counts
+
+
+def meshes(strategy: Strategy, num_devices: int, devices_per_node: int) -> Iterator[tuple[Mesh, bool]]:
+    """Meshes of a strategy at one count, each with whether to reshard after forward."""
+    if strategy.axes == ("dp_replicate",):
+        yield Mesh(dp_replicate=num_devices), True
+    elif strategy.axes == ("dp_shard",):
+        yield Mesh(dp_shard=num_devices), True
+        if strategy.name == "fsdp2":
+            yield Mesh(dp_shard=num_devices), False
+    elif num_devices > devices_per_node and num_devices % devices_per_node == 0:
+        yield Mesh(dp_replicate=num_devices // devices_per_node, dp_shard=devices_per_node), True
+
+
+def _rank_choices(facts: Facts, options: Mapping[str, Option], single: DeviceSearch) -> list[Recipe]:
+    """Recipes of a rank, mildest first: the free and numeric part of what one device took, then with recomputation."""
+    taken = (single.best or single.nearest).plan.recipe
+    baseline = single.baseline.plan.recipe
+    kept = tuple(
+        (name, value)
+        for name, value in taken.choices
+        if (name, value) in baseline.choices
+        or (name in options and name != "checkpointing" and options[name].risk(value) in (Risk.NOTHING, Risk.NUMERICS))
+        and not name.startswith("offload")
+    )
+    mild = Recipe(micro_batch_size=1, choices=kept)
+    recipes = [mild]
+    if "checkpointing" in options:
+        legal = options["checkpointing"].values(facts)
+        recipes += [mild.choosing("checkpointing", value) for value in ("selective", "all") if value in legal[1:]]
+    if taken.choices not in [r.choices for r in recipes]:
+        recipes.append(replace(taken, micro_batch_size=1, num_microbatches=1))
+    return recipes
+
+
+class _Search:
+    def __init__(self, pricer: Pricer, strategies: Mapping[str, Strategy], recipes: list[Recipe]) -> None:
+        assert pricer.cluster is not None
+        self.pricer, self.recipes = pricer, recipes
+        self.strategies = sorted(strategies.values(), key=lambda s: s.simplicity)
+        self.per_node = pricer.cluster.devices_per_node
+        self.usable = pricer.usable_bytes or pricer.device.usable_memory_bytes or 0
+        self.rejections: list[Rejection] = []
+        self._activation_bytes: dict[Recipe, tuple[float, float] | None] = {}
+
+    def at(self, num_devices: int) -> Candidate | str:
+        """Best candidate at this count, or the reason there is none."""
+        share, rest = divmod(self.pricer.goal.global_batch_size, num_devices)
+        if rest:
+            return f"the held global batch of {self.pricer.goal.global_batch_size} does not divide by {num_devices}"
+        reason = "no strategy fits"
+        for recipe in self.recipes:
+            candidates: list[Candidate] = []
+            for strategy in self.strategies:
+                if any(fits(c) for c in candidates) and strategy.name not in ("fsdp2", "hsdp"):
+                    continue
+                if candidates and fits(candidates[0]) and candidates[0].plan.strategy == "ddp":
+                    break  # nothing communicates less
+                for mesh, reshard in meshes(strategy, num_devices, self.per_node):
+                    found = self._evaluate(recipe, share, strategy, mesh, reshard=reshard)
+                    if isinstance(found, str):
+                        reason = found
+                    else:
+                        candidates.append(found)
+            fitting = [c for c in candidates if fits(c)]
+            if fitting:
+                return min(fitting, key=step_s)
+        return reason
+
+    def _evaluate(
+        self, recipe: Recipe, share: int, strategy: Strategy, mesh: Mesh, *, reshard: bool
+    ) -> Candidate | str:
+        label = f"{strategy.title} on {mesh.world_size} devices" + ("" if reshard else ", kept gathered")
+        label += "".join(f", {value}" for name, value in recipe.choices if name == "checkpointing")
+        try:
+            return self._fill(recipe, share, strategy, mesh, reshard=reshard, label=label)
+        except (TraceError, WorkloadError) as error:
+            return self._reject(label, f"could not be traced: {error.message.splitlines()[-1]}")
+
+    def _fill(
+        self, recipe: Recipe, share: int, strategy: Strategy, mesh: Mesh, *, reshard: bool, label: str
+    ) -> Candidate | str:
+        """The largest micro-batch that should fit beside the shards, checked by pricing it."""
+        one = replace(recipe, micro_batch_size=1, num_microbatches=min(share, 2))
+        trace = self.pricer.trace(one)
+        if (reason := strategy.illegal(trace, mesh)) is not None:
+            return self._reject(label, reason)
+        states = _state_bytes(trace, mesh, strategy.name)
+        if states > self.usable:
+            return self._reject(label, f"parameters, gradients and optimizer states alone take {states / 2**30:.1f} GiB a rank")
+        room = self.usable - states
+        for size in self._sizes(one, share, room):
+            whole = replace(recipe, micro_batch_size=size, num_microbatches=share // size)
+            plan = Plan(recipe=whole, mesh=mesh, strategy=strategy.name, reshard_after_forward=reshard)
+            self.pricer.progress(f"pricing {label}, micro-batch {size}", None)
+            candidate = self.pricer.distributed(plan, strategy)
+            if fits(candidate):
+                return candidate
+        memory = candidate.estimate.memory
+        return self._reject(
+            label,
+            f"needs {memory.required_bytes / 2**30:.1f} GiB of {memory.usable_bytes / 2**30:.1f} GiB a rank "
+            f"with {candidate.plan.recipe.micro_batch_size} sample(s) at a time",
+            candidate,
+        )
+
+    def _sizes(self, one: Recipe, share: int, room: float) -> list[int]:
+        """At most two divisors of the share to try, largest first, and one sample as the last resort."""
+        line = self._line(one, share)
+        divisors = [d for d in range(1, share + 1) if share % d == 0]
+        if line is None:
+            return [1]
+        fixed, slope = line
+        below = [d for d in divisors if fixed + slope * d <= room]
+        return [*sorted(below[-2:], reverse=True), *([] if 1 in below[-2:] else [1])] if below else [1]
+
+    def _line(self, one: Recipe, share: int) -> tuple[float, float] | None:
+        """Bytes that are not state, as a line over the micro-batch size, from one and two samples."""
+        if one not in self._activation_bytes:
+            self._activation_bytes[one] = None
+            if share > 1:
+                small, large = (_transient_bytes(self.pricer, replace(one, micro_batch_size=size)) for size in (1, 2))
+                self._activation_bytes[one] = (2 * small - large, max(large - small, 1.0))
+        return self._activation_bytes[one]
+
+    def _reject(self, label: str, reason: str, candidate: Candidate | None = None) -> str:
+        estimate = None if candidate is None else candidate.estimate
+        plan = None if candidate is None else candidate.plan
+        self.rejections.append(Rejection(plan=plan, label=label, reason=reason, estimate=estimate))
+        return reason
+
+
+def _categories(trace: StepTrace, *categories: Category) -> int:
+    return sum(s.nbytes for s in trace.storages if s.category in categories and not s.on_host)
+
+
+def _state_bytes(trace: StepTrace, mesh: Mesh, strategy: str) -> float:
+    """Lower bound of what a rank keeps (specs/parallelism section 1.2); gradients exist once per step."""
+    parameters = _categories(trace, Category.PARAMETER)
+    gradients = sum(p.nbytes for p in trace.parameters if p.requires_grad)
+    states = _categories(trace, Category.OPTIMIZER_STATE)
+    shards = mesh.dp_shard
+    match strategy:
+        case "ddp":
+            return parameters + gradients + states
+        case "zero1":
+            return parameters + gradients + states / shards
+        case "zero2":
+            return parameters + (gradients + states) / shards
+    return (parameters + gradients + states) / shards
+
+
+def _transient_bytes(pricer: Pricer, recipe: Recipe) -> float:
+    candidate = pricer.single(recipe, f"micro-batch {recipe.micro_batch_size}")
+    memory = candidate.estimate.memory
+    states = sum(
+        size
+        for category, size in memory.peak.by_category
+        if category in (Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE)
+    )
+    return memory.required_bytes - states
+
+
+def _efficiency(candidate: Candidate, reference: Candidate) -> float | None:
+    """Throughput per device against the reference's (strong scaling: the global batch is held)."""
+    if candidate.samples_per_s is None or reference.samples_per_s is None:
+        return None
+    per_device = candidate.samples_per_s / candidate.plan.num_devices
+    return per_device / (reference.samples_per_s / reference.plan.num_devices)
+
+
+def _pays_from(candidates: list[Candidate], single: Candidate | None) -> int | None:
+    """Smallest count that finishes a step sooner than one device; any that fits, where one device does not."""
+    for candidate in candidates:
+        if single is None or step_s(candidate) < step_s(single):
+            return candidate.plan.num_devices
+    return None
+
+
+def _pays_until(candidates: list[Candidate], single: Candidate | None) -> int | None:
+    """Last count reached by steps each of which shortens the step as `PAYING_DOUBLING` asks of a doubling."""
+    if not candidates:
+        return None
+    last = single or candidates[0]
+    for candidate in candidates if single is not None else candidates[1:]:
+        growth = candidate.plan.num_devices / last.plan.num_devices
+        if step_s(last) / step_s(candidate) < PAYING_DOUBLING ** log2(growth):
+            break
+        last = candidate
+    return last.plan.num_devices
+
+
+def _choose(pricer: Pricer, candidates: list[Candidate], until: int | None) -> Candidate | None:
+    """Fewest devices that meet the goal; else the fastest as far as counting up pays; else the fastest."""
+    if not candidates:
+        return None
+    if pricer.goal.deadline_s is not None:
+        meeting = [c for c in candidates if pricer.meets_goal(c)]
+        if meeting:
+            return meeting[0]
+        return min(candidates, key=step_s)
+    paying = [c for c in candidates if until is None or c.plan.num_devices <= until] or candidates[:1]
+    return min(paying, key=step_s)

@@ -1,0 +1,88 @@
+import os
+
+import pytest
+import torch
+
+from advisor.measure.backends.cpu import BACKEND, held_tensors, live_bytes
+from advisor.workload.spec import Workload
+from advisor.workload.step import prepare, run_step
+
+WIDTH, BATCH = 256, 8
+PARAMETERS = 4 * (WIDTH * WIDTH)
+ACTIVATION = 4 * BATCH * WIDTH
+
+
+def prepared(optimizer, *, depth=3):
+    """`depth` linear layers without bias, float32; the loss is the sum of the output."""
+    layers = [torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(depth)]
+    return prepare(
+        Workload(
+            build_model=lambda: torch.nn.Sequential(*layers),
+            make_batch=lambda batch_size: torch.ones(BATCH, WIDTH),
+            compute_loss=lambda model, batch: model(batch).sum(),
+            make_optimizer=optimizer,
+        )
+    )
+
+
+def adam(model):
+    return torch.optim.Adam(model.parameters(), foreach=False)
+
+
+def peak_of_one_step(step):
+    with BACKEND.recording(step) as peak:
+        run_step(step)
+    assert peak.reserved_bytes is None
+    return peak.allocated_bytes
+
+
+def test_tensors_held_between_steps():
+    step = prepared(adam)
+    assert live_bytes(held_tensors(step)) == 3 * PARAMETERS + ACTIVATION
+    run_step(step)
+    scalars = 3 * 4  # Adam's step counts
+    assert live_bytes(held_tensors(step)) == 9 * PARAMETERS + ACTIVATION + scalars
+
+
+def test_a_storage_counts_once_however_many_views_it_has():
+    base = torch.ones(100)
+    assert live_bytes([base, base[:10], base.view(10, 10)]) == 400
+
+
+def test_plain_tensor_attributes_count():
+    step = prepared(adam)
+    step.model.mask = torch.ones(1000)
+    assert live_bytes(held_tensors(step)) == 3 * PARAMETERS + ACTIVATION + 4000
+
+
+def test_peak_of_sgd_is_parameters_and_gradients():
+    """In backward's last layer: parameters, all gradients, the batch and at most a handful of activations."""
+    peak = peak_of_one_step(prepared(torch_sgd := lambda model: torch.optim.SGD(model.parameters(), lr=0.1)))
+    assert torch_sgd
+    assert 6 * PARAMETERS + ACTIVATION <= peak <= 6 * PARAMETERS + 6 * ACTIVATION
+
+
+def test_peak_of_adam_holds_states_and_one_temporary():
+    step = prepared(adam)
+    first = peak_of_one_step(step)
+    steady = peak_of_one_step(step)
+    at_least = 12 * PARAMETERS + ACTIVATION  # parameters, gradients, two states
+    for peak in (first, steady):
+        assert at_least < peak <= at_least + 2 * PARAMETERS / 1 + 6 * ACTIVATION
+
+
+def test_recording_is_quiet_and_leaves_the_environment_alone(capfd):
+    before = dict(os.environ)
+    peak_of_one_step(prepared(adam))
+    assert dict(os.environ) == before
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("free", [BACKEND.free_bytes()])
+def test_free_memory_is_less_than_all(free):
+    assert 0 < free <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def test_description():
+    assert BACKEND.describe().startswith("cpu: ")
+    assert BACKEND.describe().endswith(f"{torch.get_num_threads()} threads")
