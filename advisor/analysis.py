@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
 
-from advisor.report.model import Setting
+from advisor.advice.batch_layout import BatchLayout
+from advisor.advice.learning_rate import LearningRateAdvice, TrainingJob, advise
+from advisor.cost.estimate import Estimate
+from advisor.cost.rates import rates_for
+from advisor.discovery import discover
+from advisor.errors import UsageError
+from advisor.hardware import catalog, detect
+from advisor.hardware.mesh import Mesh
+from advisor.hardware.profile import ClusterProfile, DeviceProfile, Sourced
+from advisor.measure.result import Measurement, Outcome
+from advisor.options.base import Facts, Option, Recipe
+from advisor.parallel.base import Strategy
+from advisor.report.build import build_configuration_report, build_report
+from advisor.report.model import Report, Setting
+from advisor.search.candidates import Pricer, trace_target
+from advisor.search.device import search_device
+from advisor.search.parallel import search_parallel
+from advisor.search.plan import Candidate, Goal, Plan, SearchResult
+from advisor.search.select import decide
+from advisor.search.sensitivity import sensitivities
+from advisor.session.base import Session
+from advisor.trace.records import StepTrace
+from advisor.workload.spec import Workload, WorkloadDescription
+
+Progress = Callable[[str, float | None], None]  # (what is being done, share done or None)
+
+DEFAULT_MICRO_BATCH_SIZE = 1  # only where neither the flags nor the file say; the report shows it as a default
+DEFAULT_MAX_DEVICES = 64
+MEASURE_LIMIT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,9 +47,9 @@ class Request:
     device: str | None = None  # profile name or path; None: this machine's own
     device_memory_bytes: int | None = None  # a device known by its memory alone
     cluster: str | None = None
-    max_devices: int = 64  # only with a cluster
-    micro_batch_size: int | None = None  # None: the global batch, or the largest that fits
-    global_batch_size: int | None = None  # None: the micro-batch as the file has it
+    max_devices: int = DEFAULT_MAX_DEVICES  # only with a cluster
+    micro_batch_size: int | None = None  # None: the global batch
+    global_batch_size: int | None = None  # None: one micro-batch
     samples: float | None = None
     tokens: float | None = None
     steps: float | None = None
@@ -32,4 +64,402 @@ class Request:
     settings: tuple[Setting, ...] = field(default=())
 
 
-Progress = Callable[[str, float | None], None]  # (what is being done, share done or None)
+def _quietly(what: str, share: float | None) -> None:
+    """Progress for nobody."""
+
+
+# ---- the three questions, on a session ----------------------------------------------------------------------------
+
+
+def assess_session(session: Session, request: Request, progress: Progress = _quietly) -> Report:
+    """The whole advice: profile as it is, exhaust one device, then distribute as far as it pays."""
+    device, is_local = _device(request)
+    cluster = _cluster(request, device)
+    options, strategies = _plugins()
+    start = _recipe(request)
+    progress("tracing the step as it is", None)
+    trace = session.trace(start, trace_target(device))
+    goal = _goal(request, start, trace)
+    pricer = _pricer(session, device, cluster, goal, request, progress)
+    facts = Facts(trace=trace, device=device, fine_tune=request.fine_tune, variants=tuple(session.description.variants))
+    single = search_device(pricer, facts, options, start)
+    parallel = None
+    if cluster is not None and request.max_devices > 1:
+        parallel = search_parallel(pricer, facts, options, strategies, single, max_devices=request.max_devices)
+    verdict = decide(pricer, single, parallel)
+    result = SearchResult(
+        goal=goal,
+        device=device,
+        cluster=cluster,
+        baseline=single.baseline,
+        single=single.best,
+        nearest_single=single.nearest,
+        distributed=None if parallel is None else parallel.best,
+        ladder=single.ladder,
+        scaling=() if parallel is None else parallel.scaling,
+        rejections=(*single.rejections, *(() if parallel is None else parallel.rejections)),
+        max_micro_batch_size=single.max_micro_batch_size,
+        max_sequence_length=single.max_sequence_length,
+        verdict=verdict,
+        pays_from_devices=None if parallel is None else parallel.pays_from_devices,
+        pays_until_devices=None if parallel is None else parallel.pays_until_devices,
+        notes=trace.notes,
+    )
+    baseline_run, single_run = _measured(session, request, single.baseline, single.best, is_local, progress)
+    return build_report(
+        result,
+        session.description,
+        settings=request.settings,
+        options=options,
+        strategies=strategies,
+        trace=trace,
+        learning_rate=_learning_rate(request, trace, start, result),
+        sensitivities=sensitivities(pricer, result, strategies),
+        baseline_measurement=baseline_run,
+        single_measurement=single_run,
+        known_error=_known_error(device),
+    )
+
+
+def estimate_session(session: Session, request: Request, progress: Progress = _quietly) -> Report:
+    """Predict one exact configuration, on one device or as one rank of a plan."""
+    candidate, trace, device, cluster, goal = _configuration(session, request, progress)
+    options, strategies = _plugins()
+    return build_configuration_report(
+        "estimate",
+        candidate,
+        session.description,
+        goal=goal,
+        device=device,
+        cluster=cluster,
+        settings=request.settings,
+        options=options,
+        strategies=strategies,
+        trace=trace,
+        known_error=_known_error(device),
+    )
+
+
+def measure_session(session: Session, request: Request, progress: Progress = _quietly) -> Report:
+    """Run one configuration for real on this machine, beside its prediction."""
+    if request.plan is not None:
+        raise UsageError("measure runs one device, and --plan names several", hint="leave --plan out")
+    local = replace(request, device=None, device_memory_bytes=None)
+    candidate, trace, device, _, goal = _configuration(session, local, progress)
+    progress("running the step", None)
+    measurement = session.measure(candidate.plan.recipe, time_limit_s=MEASURE_LIMIT_S)
+    options, strategies = _plugins()
+    return build_configuration_report(
+        "measure",
+        replace(candidate, measurement=measurement),
+        session.description,
+        goal=goal,
+        device=device,
+        settings=request.settings,
+        options=options,
+        strategies=strategies,
+        trace=trace,
+    )
+
+
+def _configuration(
+    session: Session, request: Request, progress: Progress
+) -> tuple[Candidate, StepTrace, DeviceProfile, ClusterProfile | None, Goal]:
+    device, _ = _device(request)
+    cluster = _cluster(request, device)
+    recipe = _recipe(request)
+    progress("tracing the step", None)
+    trace = session.trace(recipe, trace_target(device))
+    goal = _goal(request, recipe, trace)
+    pricer = _pricer(session, device, cluster, goal, request, progress)
+    if request.plan is None:
+        return pricer.single(recipe, "the step"), trace, device, cluster, goal
+    if cluster is None:
+        raise UsageError(f"--plan {request.plan} needs --cluster", hint="`advisor profiles list` names them")
+    _, strategies = _plugins()
+    plan, strategy = parse_plan(request.plan, recipe, strategies)
+    if (reason := strategy.illegal(trace, plan.mesh)) is not None:
+        raise UsageError(f"--plan {request.plan}: {reason}")
+    return pricer.distributed(plan, strategy), trace, device, cluster, goal
+
+
+# ---- the Python API ------------------------------------------------------------------------------------------------
+
+
+def assess(workload: Workload | str | os.PathLike[str], **settings: Any) -> Report:
+    """The whole advice, for notebooks; `settings` as the command's flags.
+
+    Args:
+        workload: a `Workload` of your own functions (traced in this process) or a target as on the command line.
+        **settings: device, cluster, micro_batch, global_batch, samples, deadline, ... ; and any option by name
+            (precision="amp-bf16"), which is then part of the step as it is.
+
+    Raises:
+        AdvisorError: the question could not be answered.
+    """
+    with _session(workload) as session:
+        return assess_session(session, _request(settings, session.description))
+
+
+def estimate(workload: Workload | str | os.PathLike[str], **settings: Any) -> Estimate:
+    """Predicted memory (bytes) and time (seconds) of one exact configuration; arguments as in `assess`."""
+    with _session(workload) as session:
+        candidate, *_ = _configuration(session, _request(settings, session.description), _quietly)
+        return candidate.estimate
+
+
+def measure(workload: Workload | str | os.PathLike[str], **settings: Any) -> Measurement:
+    """What one configuration really takes on this machine; arguments as in `assess`."""
+    with _session(workload) as session:
+        recipe = _recipe(_request(settings, session.description))
+        return session.measure(recipe, time_limit_s=MEASURE_LIMIT_S)
+
+
+@contextmanager
+def _session(workload: Workload | str | os.PathLike[str]) -> Iterator[Session]:
+    if isinstance(workload, Workload):
+        from advisor.session.local import LocalSession
+
+        description = WorkloadDescription(
+            target=workload.name,
+            model=_name_of(workload.build_model),
+            batch=_name_of(workload.make_batch),
+            loss=_name_of(workload.compute_loss),
+            optimizer=_name_of(workload.make_optimizer),
+            variants=tuple(workload.variants),
+        )
+        with LocalSession(workload, description) as local:
+            yield local
+        return
+    from advisor.session.child import ChildSession
+    from advisor.workload.target import TargetSpec
+
+    with ChildSession(TargetSpec(target=os.fspath(workload))) as child:
+        yield child
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return f"{getattr(function, '__name__', type(function).__name__)}()"
+
+
+# Keywords of the Python API that read better without a unit than the fields of `Request` they set.
+_KEYWORDS = {
+    "device_memory": "device_memory_bytes",
+    "micro_batch": "micro_batch_size",
+    "global_batch": "global_batch_size",
+    "deadline": "deadline_s",
+    "budget": "budget_usd",
+    "price": "price_usd_per_hour",
+    "lr": "learning_rate",
+}
+
+
+def _request(settings: Mapping[str, Any], description: WorkloadDescription) -> Request:
+    """Keywords to a request: names as on the command line, SI numbers or strings with units."""
+    from advisor.units import parse_bytes, parse_count, parse_seconds, parse_usd, parse_usd_per_hour
+
+    parsers: dict[str, Callable[[str], Any]] = {
+        "device_memory_bytes": parse_bytes,
+        "deadline_s": parse_seconds,
+        "samples": parse_count,
+        "tokens": parse_count,
+        "steps": parse_count,
+        "budget_usd": parse_usd,
+        "price_usd_per_hour": parse_usd_per_hour,
+    }
+    options, _ = _plugins()
+    known = {f.name for f in fields(Request)} - {"settings", "choices"}
+    values: dict[str, Any] = {}
+    choices: dict[str, str] = {}
+    for keyword, value in settings.items():
+        name = _KEYWORDS.get(keyword, keyword)
+        if keyword in options:
+            choices[keyword] = str(value)
+        elif name not in known:
+            raise UsageError(
+                f"no setting {keyword!r}", hint=f"known: {', '.join(sorted({*_KEYWORDS, *known, *options}))}"
+            )
+        elif value is not None:
+            values[name] = parsers[name](value) if isinstance(value, str) and name in parsers else value
+    shown = tuple(Setting(name=name, value=str(value), origin="argument") for name, value in sorted(settings.items()))
+    return Request(**values, choices=tuple(sorted(choices.items())), settings=shown)
+
+
+# ---- pieces -------------------------------------------------------------------------------------------------------
+
+
+def _plugins() -> tuple[dict[str, Option], dict[str, Strategy]]:
+    return (
+        discover("advisor.options", "OPTION", Option),  # type: ignore[type-abstract]
+        discover("advisor.parallel", "STRATEGY", Strategy),  # type: ignore[type-abstract]
+    )
+
+
+def _device(request: Request) -> tuple[DeviceProfile, bool]:
+    """The device asked about, and whether it is this machine's own."""
+    if request.device_memory_bytes is not None:
+        if request.device is not None:
+            raise UsageError("--device and --device-memory name two devices", hint="give one of them")
+        return _device_of_memory(request.device_memory_bytes), False
+    if request.device is None or request.device == "local":
+        return detect.local_device(), True
+    if request.device == "cpu":
+        return detect.cpu_device(), True
+    return catalog.device(request.device), False
+
+
+def _device_of_memory(num_bytes: int) -> DeviceProfile:
+    if num_bytes <= 0:
+        raise UsageError(f"--device-memory is {num_bytes} bytes", hint="as in --device-memory 11019MiB")
+    return DeviceProfile(
+        name="device-memory",
+        title=f"device with {num_bytes / 2**30:.1f} GiB",
+        vendor="",
+        architecture="",
+        device_type="cuda",
+        memory_capacity=Sourced(value=num_bytes, source="given by the user"),
+        notes=("known by its memory alone: traced with the rules of CUDA, step time left blank",),
+    )
+
+
+def _cluster(request: Request, device: DeviceProfile) -> ClusterProfile | None:
+    if request.cluster is None:
+        return None
+    cluster = catalog.cluster(request.cluster)
+    if request.device is not None and not Path(request.device).exists() and cluster.device != device.name:
+        raise UsageError(
+            f"cluster {cluster.name} is made of {cluster.device}, not of {device.name}",
+            hint=f"--device {cluster.device}, or another --cluster",
+        )
+    return cluster
+
+
+def _recipe(request: Request) -> Recipe:
+    """The step as it is: the micro-batch, accumulated up to the global batch, with the options the user fixed."""
+    micro, whole = request.micro_batch_size, request.global_batch_size
+    for name, value in (("micro-batch", micro), ("global batch", whole)):
+        if value is not None and value < 1:
+            raise UsageError(f"the {name} is {value}; it must be at least 1")
+    micro = micro or whole or DEFAULT_MICRO_BATCH_SIZE
+    whole = whole or micro
+    if whole % micro:
+        raise UsageError(
+            f"the global batch of {whole} is not a multiple of the micro-batch of {micro}",
+            hint="give a --micro-batch that divides it",
+        )
+    options, _ = _plugins()
+    for name, _ in request.choices:
+        if name not in options:
+            raise UsageError(f"no option {name!r}", hint=f"known: {', '.join(sorted(options))}")
+    return Recipe(micro_batch_size=micro, num_microbatches=whole // micro, choices=tuple(sorted(request.choices)))
+
+
+def _goal(request: Request, recipe: Recipe, trace: StepTrace) -> Goal:
+    whole = recipe.micro_batch_size * recipe.num_microbatches
+    lengths = [request.samples, request.tokens, request.steps]
+    if sum(length is not None for length in lengths) > 1:
+        raise UsageError("samples, tokens and steps are three ways to say one length", hint="give one of them")
+    samples = request.samples
+    if request.tokens is not None:
+        if trace.tokens_per_sample is None:
+            raise UsageError("--tokens needs a batch of token ids", hint="give --samples or --steps")
+        samples = request.tokens / trace.tokens_per_sample
+    if request.steps is not None:
+        samples = request.steps * whole
+    if samples is None and request.deadline_s is not None:
+        raise UsageError("a deadline needs the length of the job", hint="give --samples, --tokens or --steps")
+    return Goal(global_batch_size=whole, samples=samples, deadline_s=request.deadline_s, budget_usd=request.budget_usd)
+
+
+def _pricer(
+    session: Session,
+    device: DeviceProfile,
+    cluster: ClusterProfile | None,
+    goal: Goal,
+    request: Request,
+    progress: Progress,
+) -> Pricer:
+    return Pricer(
+        session=session,
+        device=device,
+        goal=goal,
+        cluster=cluster,
+        price_usd_per_hour=request.price_usd_per_hour,
+        progress=progress,
+    )
+
+
+def parse_plan(text: str, recipe: Recipe, strategies: Mapping[str, Strategy]) -> tuple[Plan, Strategy]:
+    """`fsdp2:8`, `ddp:4`, `hsdp:2x8` (replicas x shards); the recipe is a rank's own."""
+    name, _, degrees = text.partition(":")
+    sizes = degrees.split("x")
+    if name not in strategies or not all(size.isdigit() and int(size) > 0 for size in sizes):
+        raise UsageError(
+            f"--plan {text!r} is not STRATEGY:DEGREE",
+            hint=f"as in fsdp2:8 or hsdp:2x8; strategies: {', '.join(sorted(strategies))}",
+        )
+    strategy = strategies[name]
+    if len(sizes) != len(strategy.axes):
+        axes = " x ".join(strategy.axes)
+        raise UsageError(f"--plan {text!r}: {name} has the axes {axes}", hint=f"give {len(strategy.axes)} degree(s)")
+    mesh = Mesh(**dict(zip(strategy.axes, map(int, sizes), strict=True)))
+    return Plan(recipe=recipe, mesh=mesh, strategy=name), strategy
+
+
+def _measured(
+    session: Session,
+    request: Request,
+    baseline: Candidate,
+    best: Candidate | None,
+    is_local: bool,
+    progress: Progress,
+) -> tuple[Measurement | None, Measurement | None]:
+    """Real runs of the step as it is and of the recommended recipe, where the device is this machine's own."""
+    if not (is_local and request.measure):
+        return None, None
+    baseline_run = None
+    if baseline.estimate.memory.fits:
+        progress("running the step as it is", None)
+        baseline_run = session.measure(baseline.plan.recipe, time_limit_s=MEASURE_LIMIT_S)
+    else:
+        baseline_run = Measurement(
+            outcome=Outcome.OUT_OF_MEMORY, reason="not run: it is predicted not to fit on this machine"
+        )
+    if best is None or best.plan == baseline.plan:
+        return baseline_run, baseline_run if best is not None else None
+    progress("running the recommended recipe", None)
+    return baseline_run, session.measure(best.plan.recipe, time_limit_s=MEASURE_LIMIT_S)
+
+
+def _learning_rate(request: Request, trace: StepTrace, start: Recipe, result: SearchResult) -> LearningRateAdvice:
+    plan = (result.distributed or result.single or result.nearest_single).plan
+    norms = any("BatchNorm" in module.type_name for module in trace.modules)
+    tokens = None
+    if trace.tokens_per_sample is not None and result.goal.samples is not None:
+        tokens = trace.tokens_per_sample * result.goal.samples
+    job = TrainingJob(
+        optimizer=trace.optimizer.type_name,
+        learning_rate=request.learning_rate or trace.optimizer.learning_rate,
+        betas=trace.optimizer.betas,
+        weight_decay=trace.optimizer.weight_decay,
+        is_language_model=trace.tokens_per_sample is not None,
+        tokens_per_sample=trace.tokens_per_sample,
+        tokens=tokens,
+        fine_tune=request.fine_tune,
+        uses_batch_norm=norms,
+    )
+    old = BatchLayout(micro_batch_size=start.micro_batch_size, num_microbatches=start.num_microbatches)
+    new = BatchLayout(
+        micro_batch_size=plan.recipe.micro_batch_size,
+        num_microbatches=plan.recipe.num_microbatches,
+        num_replicas=plan.mesh.data_parallel_size,
+    )
+    return advise(job, old=old, new=new)
+
+
+def _known_error(device: DeviceProfile) -> str:
+    rates = rates_for(device)
+    if rates is None:
+        return ""
+    low, high = rates.band
+    return f"four of five steps took between {low.value:.0%} and {high.value:.0%} of the predicted time ({low.source})"

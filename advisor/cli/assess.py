@@ -50,7 +50,7 @@ def assess(
     from advisor.gate import evaluate, load_policy
 
     policy = None if gate is None else load_policy(gate)
-    report = asking.answer(analysis.assess, context.params, target=workload)
+    report = asking.answer(analysis.assess_session, context.params, target=workload)
     if policy is None:
         return 0
     from advisor.cli.gate import print_checks

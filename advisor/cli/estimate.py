@@ -42,5 +42,5 @@ def estimate(
     from advisor import analysis
     from advisor.cli import asking
 
-    asking.answer(analysis.estimate, context.params, target=workload)
+    asking.answer(analysis.estimate_session, context.params, target=workload)
     return 0

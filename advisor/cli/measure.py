@@ -34,5 +34,5 @@ def measure(
     from advisor import analysis
     from advisor.cli import asking
 
-    asking.answer(analysis.measure, context.params, target=workload)
+    asking.answer(analysis.measure_session, context.params, target=workload)
     return 0

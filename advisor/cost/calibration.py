@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -68,7 +68,7 @@ class CalibrationFile(ProfileFile):
     devices: list[str] = Field(min_length=1)  # names of device profiles it was taken on
     architecture: str  # theirs; devices of the same one borrow from it
     ceiling: dict[Precision | Literal["memory"], Share] = Field(default_factory=dict)
-    classes: dict[OpClass, ClassEntry] = Field(default_factory=dict)
+    classes: dict[Annotated[OpClass, Field(strict=False)], ClassEntry] = Field(default_factory=dict)
     host_launch: Duration | None = None  # what an operator costs the host
     kernel_launch: Duration | None = None  # what a kernel costs the device on top of its work
     time_low: Share | None = None  # 80 % of steps took between these shares of the prediction
@@ -120,7 +120,7 @@ class Calibration:
 
 def calibrations() -> tuple[Calibration, ...]:
     """Every calibration found; a user's file replaces the shipped one of the same name."""
-    found: dict[str, Calibration] = Field(default_factory=dict)
+    found: dict[str, Calibration] = {}
     for path in profile_files("calibration"):
         if path.stem not in found:
             found[path.stem] = _calibration(path.stem, read(path, CalibrationFile))

@@ -17,8 +17,11 @@ class OpClass(StrEnum):
     MATMUL = "matmul"
     BATCHED_MATMUL = "batched matmul"
     CONVOLUTION = "convolution"
+    CONVOLUTION_CHANNELS_LAST = "convolution, channels_last"
     GROUPED_CONVOLUTION = "grouped convolution"
+    GROUPED_CONVOLUTION_CHANNELS_LAST = "grouped convolution, channels_last"
     DEPTHWISE_CONVOLUTION = "depthwise convolution"
+    DEPTHWISE_CONVOLUTION_CHANNELS_LAST = "depthwise convolution, channels_last"
     TRANSPOSED_CONVOLUTION = "transposed convolution"
     ATTENTION = "attention"
     BATCH_NORM = "batch norm"
@@ -38,18 +41,15 @@ class OpClass(StrEnum):
     UNPRICED = "unpriced"
 
 
-ARITHMETIC_CLASSES = frozenset(
-    (
-        OpClass.MATMUL,
-        OpClass.BATCHED_MATMUL,
-        OpClass.CONVOLUTION,
-        OpClass.GROUPED_CONVOLUTION,
-        OpClass.DEPTHWISE_CONVOLUTION,
-        OpClass.TRANSPOSED_CONVOLUTION,
-        OpClass.ATTENTION,
-        OpClass.RNN,
-    )
-)  # limited by FLOPs or by bytes; the others by bytes alone
+# Other kernels run for the two layouts: contiguous first, channels_last second.
+_PLAIN = (OpClass.CONVOLUTION, OpClass.CONVOLUTION_CHANNELS_LAST)
+_GROUPED = (OpClass.GROUPED_CONVOLUTION, OpClass.GROUPED_CONVOLUTION_CHANNELS_LAST)
+_DEPTHWISE = (OpClass.DEPTHWISE_CONVOLUTION, OpClass.DEPTHWISE_CONVOLUTION_CHANNELS_LAST)
+
+CONVOLUTION_CLASSES = frozenset((*_PLAIN, *_GROUPED, *_DEPTHWISE, OpClass.TRANSPOSED_CONVOLUTION))
+MATMUL_CLASSES = frozenset((OpClass.MATMUL, OpClass.BATCHED_MATMUL))
+# Limited by FLOPs or by bytes; the others by bytes alone.
+ARITHMETIC_CLASSES = CONVOLUTION_CLASSES | MATMUL_CLASSES | {OpClass.ATTENTION, OpClass.RNN}
 
 
 def base_name(name: str) -> str:
@@ -84,11 +84,15 @@ def classify(op: OpRecord) -> OpClass:
 def _convolution_class(op: OpRecord, name: str) -> OpClass:
     if op.attribute("transposed") or "transpose" in name:
         return OpClass.TRANSPOSED_CONVOLUTION
-    groups = op.attribute("groups") or 1
-    if groups == 1:
-        return OpClass.CONVOLUTION
-    weight = op.inputs[2] if name.endswith("backward") else op.inputs[1]
-    return OpClass.DEPTHWISE_CONVOLUTION if weight.shape[1] == 1 else OpClass.GROUPED_CONVOLUTION
+    image, weight = op.inputs[1:3] if name.endswith("backward") else op.inputs[:2]
+    layout = int(_is_channels_last(image))
+    if (op.attribute("groups") or 1) == 1:
+        return _PLAIN[layout]
+    return (_DEPTHWISE if weight.shape[1] == 1 else _GROUPED)[layout]
+
+
+def _is_channels_last(image: TensorRef) -> bool:
+    return len(image.strides) > 2 and image.shape[1] > 1 and image.strides[1] == 1 and max(image.shape[2:]) > 1
 
 
 def _same_order(op: OpRecord) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from advisor.cost.allocator import AllocatorResult, live_after, simulate, sum_live
-from advisor.cost.classes import OpClass, classify
+from advisor.cost.classes import MATMUL_CLASSES, classify
 from advisor.cost.estimate import FitVerdict, MemoryEstimate, Peak
 from advisor.cost.surroundings import Span, communication, context, memory_band, usable_memory
 from advisor.hardware.profile import DeviceProfile
@@ -36,7 +36,6 @@ _ROCBLAS_BYTES = 32 * 2**20
 _ROCBLAS_BYTES_GFX94X_95X = 128 * 2**20
 _HIPBLASLT_BYTES = 76 * 2**20
 
-_MATMULS = frozenset((OpClass.MATMUL, OpClass.BATCHED_MATMUL))
 _BACKWARD = frozenset((Phase.BACKWARD, Phase.RECOMPUTE))
 
 
@@ -116,7 +115,7 @@ def _with_blas_workspaces(trace: StepTrace, device: DeviceProfile) -> StepTrace:
     first: dict[bool, int] = {}
     for position, op in enumerate(trace.ops[: trace.steady_start]):
         thread = op.phase in _BACKWARD
-        if thread not in first and classify(op) in _MATMULS:
+        if thread not in first and classify(op) in MATMUL_CLASSES:
             first[thread] = position
     storages, events = list(trace.storages), list(trace.events)
     for position in first.values():

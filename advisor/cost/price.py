@@ -1,25 +1,36 @@
-"""`price`: a trace on a device -> memory and time of one optimizer step on one rank, without communication."""
+"""`price`: a trace on a device, or one rank's trace on a cluster -> memory and time of one optimizer step."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from advisor.cost.classes import OpClass
+from advisor.cost.collectives import price_collectives
 from advisor.cost.estimate import Estimate, OperatorTime, TimeEstimate, UnpricedOperator
 from advisor.cost.memory import estimate_memory
 from advisor.cost.rates import Rates, rates_for
+from advisor.cost.schedule import schedule_step
 from advisor.cost.timing import OperatorSeconds, operator_seconds, unpriced_names
 from advisor.errors import ProfileError
-from advisor.hardware.profile import DeviceProfile
+from advisor.hardware.mesh import Mesh
+from advisor.hardware.profile import ClusterProfile, DeviceProfile
 from advisor.trace.records import Phase, StepTrace
 
 
 def price(
-    trace: StepTrace, device: DeviceProfile, *, usable_bytes: int | None = None, expandable_segments: bool = False
+    trace: StepTrace,
+    device: DeviceProfile,
+    *,
+    usable_bytes: int | None = None,
+    expandable_segments: bool = False,
+    cluster: ClusterProfile | None = None,
+    mesh: Mesh | None = None,
 ) -> Estimate:
     """Memory and time of `trace` on `device`; time is None on a device known by its memory alone.
+
+    With `cluster` and `mesh`, `trace` is what a strategy made of the step and its collectives are priced too.
 
     Raises:
         ProfileError: the device has no memory size, or no peak for a dtype the step multiplies in.
@@ -27,7 +38,31 @@ def price(
     memory = estimate_memory(trace, device, usable_bytes=usable_bytes, expandable_segments=expandable_segments)
     time = estimate_time(trace, device)
     notes = () if time is not None else (f"{device.title} states no rates: step time is left blank",)
-    return Estimate(memory=memory, time=time, notes=notes)
+    if time is not None and cluster is not None and mesh is not None and trace.collectives:
+        time = _with_communication(time, trace, device, cluster=cluster, mesh=mesh)
+    devices = 1 if mesh is None else mesh.world_size
+    return Estimate(memory=memory, time=time, num_devices=devices, notes=(*trace.notes, *notes))
+
+
+def _with_communication(
+    time: TimeEstimate, trace: StepTrace, device: DeviceProfile, *, cluster: ClusterProfile, mesh: Mesh
+) -> TimeEstimate:
+    """`time` plus what communication shows; the band of the operators stays, communication is added to both ends."""
+    collectives = price_collectives(trace, mesh=mesh, cluster=cluster, device=device)
+    exposed = schedule_step(
+        trace, op_seconds=op_seconds(trace, device), collectives=collectives
+    ).exposed_communication_s
+    step = time.step_s + exposed
+    return replace(
+        time,
+        step_s=step,
+        low_s=time.low_s + exposed,
+        high_s=time.high_s + exposed,
+        exposed_communication_s=exposed,
+        mfu=None if time.mfu is None else time.mfu * time.step_s / step,
+        hfu=None if time.hfu is None else time.hfu * time.step_s / step,
+        sources=(*time.sources, *dict.fromkeys(f"collectives: {c.source}" for c in collectives)),
+    )
 
 
 def op_seconds(trace: StepTrace, device: DeviceProfile) -> tuple[float, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from advisor.cost.classes import ARITHMETIC_CLASSES, OpClass, base_name, classify
+from advisor.cost.classes import ARITHMETIC_CLASSES, CONVOLUTION_CLASSES, OpClass, base_name, classify
 from advisor.trace.records import OpRecord, TensorRef
 
 _FOREACH_CHUNK = 65_536  # elements of one block (kChunkSize)
@@ -51,7 +51,7 @@ def work_of(op: OpRecord) -> tuple[Work, ...]:
     if op_class is OpClass.NO_KERNEL:
         return ()
     name = base_name(op.name)
-    if op_class in _CONVOLUTIONS and name.endswith("backward"):
+    if op_class in CONVOLUTION_CLASSES and name.endswith("backward"):
         return _convolution_backward(op, op_class)
     if op_class is OpClass.OPTIMIZER:
         return (Work(op_class, "", 0, op.bytes_read + op.bytes_written, _foreach_launches(op)),)
@@ -121,14 +121,6 @@ def _sum(refs: Sequence[TensorRef]) -> int:
     return sum(ref.nbytes for ref in refs)
 
 
-_CONVOLUTIONS = frozenset(
-    (
-        OpClass.CONVOLUTION,
-        OpClass.GROUPED_CONVOLUTION,
-        OpClass.DEPTHWISE_CONVOLUTION,
-        OpClass.TRANSPOSED_CONVOLUTION,
-    )
-)
 _OVERWRITE = """zero fill uniform normal random exponential bernoulli full_like zeros_like ones_like rand_like
     randn_like randint_like new_zeros new_ones new_full"""
 _LOOK_UP = "embedding index index_select gather take _unsafe_index _embedding_bag"

@@ -25,7 +25,7 @@ class Packing(Option):
     def values(self, facts: Facts) -> Sequence[str]:
         if self.why_not(facts) is not None:
             return ("off",)
-        return ("off", f"fill-{facts.mean_sequence_fill:.4f}")
+        return ("off", f"fill-{facts.mean_sequence_fill:.4g}")
 
     def why_not(self, facts: Facts) -> str | None:
         fill = facts.mean_sequence_fill

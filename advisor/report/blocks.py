@@ -6,7 +6,7 @@ Text in a block is plain and safe to print: control characters (terminal escapes
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from advisor.cost.estimate import Provenance
@@ -31,35 +31,43 @@ def clean(text: str) -> str:
     return inert(" ".join(text.split()))
 
 
+class _Inert:
+    """Text fields of a block are cleaned as it is made, whoever wrote them."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]  # every child is a dataclass
+            value = getattr(self, field.name)
+            if type(value) is str:  # no enumeration
+                object.__setattr__(self, field.name, clean(value))
+            elif isinstance(value, tuple) and all(isinstance(item, str) for item in value):
+                object.__setattr__(self, field.name, tuple(map(clean, value)))
+
+
 @dataclass(frozen=True, slots=True)
-class Paragraph:
+class Paragraph(_Inert):
     text: str
     strong: bool = False
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "text", clean(self.text))
-
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(_Inert):
     """Text of one cell; `provenance` where it is a number of the analysis."""
 
     text: str
     provenance: Provenance | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "text", clean(self.text))
-
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class Column(_Inert):
     title: str
     align: Literal["left", "right"] = "left"
     note: bool = False  # long text: where the page is narrow it goes under its row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(_Inert):
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     title: str = ""
@@ -67,18 +75,14 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(_Inert):
     label: str
     share: float  # of the longest possible bar, 0..1
     texts: tuple[str, ...]  # one for each of `Bars.columns`
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "label", clean(self.label))
-        object.__setattr__(self, "share", min(1.0, max(0.0, self.share)))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bars:
+class Bars(_Inert):
     title: str
     columns: tuple[str, ...]  # titles of the figures beside the bars
     bars: tuple[Bar, ...]
@@ -99,12 +103,9 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class Notes(_Inert):
     items: tuple[str, ...]
     title: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "items", tuple(clean(item) for item in self.items))
 
 
 Block = Paragraph | Table | Bars | Code | Notes

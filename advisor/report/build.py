@@ -18,8 +18,8 @@ from advisor.hardware.profile import ClusterProfile, DeviceProfile
 from advisor.measure.result import Measurement
 from advisor.options.base import Option
 from advisor.parallel.base import Strategy
-from advisor.report.model import Evidence, Report, Sensitivity, Setting, Snippet
-from advisor.search.plan import Candidate, Goal, Rejection, Rung, ScalingPoint, SearchResult
+from advisor.report.model import Evidence, Report, Setting, Snippet
+from advisor.search.plan import Candidate, Goal, Rejection, Rung, ScalingPoint, SearchResult, Sensitivity
 from advisor.trace.records import StepTrace
 from advisor.workload.spec import WorkloadDescription
 

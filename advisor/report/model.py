@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from advisor.advice.learning_rate import LearningRateAdvice
 from advisor.errors import ReportError
 from advisor.hardware.profile import ClusterProfile, DeviceProfile
-from advisor.search.plan import Candidate, Goal, Rejection, Rung, ScalingPoint, Verdict, VerdictKind
+from advisor.search.plan import Candidate, Goal, Rejection, Rung, ScalingPoint, Sensitivity, Verdict, VerdictKind
 from advisor.workload.spec import WorkloadDescription
 
 SCHEMA_VERSION = "1"
@@ -34,16 +34,6 @@ class Setting:
     name: str
     value: str
     origin: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sensitivity:
-    """One "what if": what changes, by how much, what that does, and whether the verdict flips."""
-
-    what: str  # "link speed"
-    change: str  # "-30 %"
-    effect: str  # "finishes in 4.1 days instead of 3.6 days"
-    flips: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -191,7 +191,8 @@ class _Walk:
             if fits(candidate) and step_s(candidate) < step_s(self.current):
                 self.current = candidate
                 sizes = candidate.plan.recipe
-                why = f"taken: back to {sizes.num_microbatches} micro-batches of {sizes.micro_batch_size} in the room made"
+                made = f"{sizes.num_microbatches} micro-batches of {sizes.micro_batch_size}"
+                why = f"taken: back to {made} in the room made"
                 self._micro_batch_rung(candidate, taken=True, why=why)
                 return
 

@@ -18,6 +18,7 @@ from advisor.search.candidates import Pricer, fits, step_s
 from advisor.search.device import DeviceSearch
 from advisor.search.plan import Candidate, Plan, Rejection, ScalingPoint
 from advisor.trace.records import Category, StepTrace
+from advisor.units import format_bytes
 
 # A doubling of devices that shortens the step by less than this factor is said not to pay. Our choice, printed as such.
 PAYING_DOUBLING = 1.4
@@ -93,8 +94,10 @@ def _rank_choices(facts: Facts, options: Mapping[str, Option], single: DeviceSea
         (name, value)
         for name, value in taken.choices
         if (name, value) in baseline.choices
-        or (name in options and name != "checkpointing" and options[name].risk(value) in (Risk.NOTHING, Risk.NUMERICS))
-        and not name.startswith("offload")
+        or (
+            (name in options and name != "checkpointing" and options[name].risk(value) in (Risk.NOTHING, Risk.NUMERICS))
+            and not name.startswith("offload")
+        )
     )
     mild = Recipe(micro_batch_size=1, choices=kept)
     recipes = [mild]
@@ -160,7 +163,9 @@ class _Search:
             return self._reject(label, reason)
         states = _state_bytes(trace, mesh, strategy.name)
         if states > self.usable:
-            return self._reject(label, f"parameters, gradients and optimizer states alone take {states / 2**30:.1f} GiB a rank")
+            return self._reject(
+                label, f"parameters, gradients and optimizer states alone take {states / 2**30:.1f} GiB a rank"
+            )
         room = self.usable - states
         for size in self._sizes(one, share, room):
             whole = replace(recipe, micro_batch_size=size, num_microbatches=share // size)
@@ -172,7 +177,7 @@ class _Search:
         memory = candidate.estimate.memory
         return self._reject(
             label,
-            f"needs {memory.required_bytes / 2**30:.1f} GiB of {memory.usable_bytes / 2**30:.1f} GiB a rank "
+            f"needs {format_bytes(memory.required_bytes)} of {format_bytes(memory.usable_bytes)} a rank "
             f"with {candidate.plan.recipe.micro_batch_size} sample(s) at a time",
             candidate,
         )

@@ -126,3 +126,13 @@ class SearchResult:
     pays_from_devices: int | None = None  # device count at which distribution starts to pay
     pays_until_devices: int | None = None
     notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """One "what if": what changes, by how much, what that does, and whether the verdict flips."""
+
+    what: str  # "link speed"
+    change: str  # "-30 %"
+    effect: str  # "finishes in 4.1 days instead of 3.6 days"
+    flips: bool

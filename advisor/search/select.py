@@ -14,7 +14,7 @@ UNPRICED_SHARE = 0.02
 
 
 def decide(pricer: Pricer, single: DeviceSearch, parallel: ParallelSearch | None) -> Verdict:
-    """One device if it does the job; else the data axis if that does; else the model must be split, or nothing helps."""
+    """One device if it does the job, else the data axis, else splitting the model; or nothing helps."""
     one = single.best
     many = None if parallel is None else parallel.best
     if one is not None and (pricer.meets_goal(one) or _finish_unknown(one, pricer)):
@@ -35,13 +35,12 @@ def _verdict(kind: VerdictKind, candidate: Candidate, pricer: Pricer, sentence: 
     margin = _margin(candidate, pricer)
     if not doubts:
         return Verdict(kind=kind, undetermined=False, sentence=sentence, margin=margin)
-    reason, decide_by = doubts[0]
     return Verdict(
         kind=kind,
         undetermined=True,
         sentence=f"{sentence} Undetermined: {'; '.join(doubt for doubt, _ in doubts)}.",
         margin=margin,
-        decide_by=decide_by,
+        decide_by=doubts[0][1],
     )
 
 
@@ -55,7 +54,9 @@ def _doubts(candidate: Candidate, pricer: Pricer) -> list[tuple[str, str]]:
     if time is None:
         doubts.append(("this device has no known rates, so time is left blank", on_device))
     elif goal.samples is None:
-        doubts.append(("how long the job may take was not said", "give --samples, --tokens or --steps (and --deadline)"))
+        doubts.append(
+            ("how long the job may take was not said", "give --samples, --tokens or --steps (and --deadline)")
+        )
     elif goal.deadline_s is not None and candidate.finish_s is not None:
         low, high = (candidate.finish_s * bound / time.step_s for bound in (time.low_s, time.high_s))
         if low <= goal.deadline_s < high:
@@ -101,7 +102,8 @@ def _parallel_sentence(many: Candidate, one: Candidate | None, pricer: Pricer) -
     if one is None:
         why = f"it does not fit on one {pricer.device.title}"
     elif one.finish_s is not None and deadline is not None and one.finish_s > deadline:
-        why = f"one {pricer.device.title} would take {format_seconds(one.finish_s)}, the deadline is {format_seconds(deadline)}"
+        takes, allowed = format_seconds(one.finish_s), format_seconds(deadline)
+        why = f"one {pricer.device.title} would take {takes}, the deadline is {allowed}"
     else:
         why = f"one {pricer.device.title} misses the budget"
     return f"Data parallelism on {many.plan.num_devices} devices ({many.plan.strategy}){_finishing(many)}: {why}."
@@ -112,23 +114,25 @@ def _split_or_nothing(pricer: Pricer, single: DeviceSearch, parallel: ParallelSe
     largest = max((point.num_devices for point in parallel.scaling), default=1)
     memory = single.nearest.estimate.memory
     floor = memory.required_bytes / largest
+    usable = format_bytes(memory.usable_bytes)
+    fewest = -(-memory.required_bytes // memory.usable_bytes)
     if floor <= memory.usable_bytes:
         return Verdict(
             kind=VerdictKind.MODEL_PARALLEL,
             undetermined=True,
             sentence=(
-                f"The model itself must be split: no data-parallel setup on up to {largest} devices fits. Undetermined: "
-                "tensor, pipeline, context and expert parallelism are not searched yet."
+                f"The model itself must be split: no data-parallel setup on up to {largest} devices fits. "
+                "Undetermined: tensor, pipeline, context and expert parallelism are not searched yet."
             ),
-            margin=f"a perfect split over {largest} devices would need {format_bytes(floor)} of {format_bytes(memory.usable_bytes)} each",
+            margin=f"a perfect split over {largest} devices would need {format_bytes(floor)} of {usable} each",
             decide_by="a dry run of the split with torchtitan or Megatron-LM on the devices",
         )
     return Verdict(
         kind=VerdictKind.INFEASIBLE,
         undetermined=False,
         sentence=f"Infeasible: even split perfectly over {largest} devices it does not fit.",
-        margin=f"would need {format_bytes(floor)} of {format_bytes(memory.usable_bytes)} on each device",
-        would_have_to_give=f"at least {-(-memory.required_bytes // memory.usable_bytes):.0f} such devices, or a smaller model",
+        margin=f"would need {format_bytes(floor)} of {usable} on each device",
+        would_have_to_give=f"at least {fewest} such devices, or a smaller model",
     )
 
 
@@ -143,12 +147,12 @@ def _missed(pricer: Pricer, single: DeviceSearch, many: Candidate | None) -> Ver
     )
     if nearest is None:
         memory = single.nearest.estimate.memory
-        short = memory.required_bytes - memory.usable_bytes
+        short = max(memory.high_bytes - memory.usable_bytes, 0)
         cluster = "" if pricer.cluster is not None else "; or give --cluster"
         return Verdict(
             kind=VerdictKind.INFEASIBLE,
             undetermined=memory.verdict is FitVerdict.UNDETERMINED,
-            sentence=f"Infeasible on one {pricer.device.title}: the leanest recipe tried still lacks {format_bytes(max(short, 0))}.",
+            sentence=f"Infeasible on one {pricer.device.title}: the leanest recipe tried lacks {format_bytes(short)}.",
             margin=f"needs {format_bytes(memory.required_bytes)} of {format_bytes(memory.usable_bytes)}",
             decide_by=f"run `advisor measure` with the leanest recipe on one {pricer.device.title}"
             if memory.verdict is FitVerdict.UNDETERMINED

@@ -155,9 +155,7 @@ class Recorder(TorchDispatchMode):
     ) -> int:
         """A storage taken now, without a tensor behind it."""
         index = len(self.storages)
-        self.storages.append(
-            Storage(nbytes, self.phase, module, category, parameter, on_host=self.host_allocations)
-        )
+        self.storages.append(Storage(nbytes, self.phase, module, category, parameter, on_host=self.host_allocations))
         self.events.append(MemoryEvent(len(self.ops), index, True))
         return index
 
@@ -248,7 +246,8 @@ class Recorder(TorchDispatchMode):
         shapes = [t.shape for t in inputs], [t.shape for t in returned]
         work = flops.count(info.name, *shapes, dict(attributes))
         self.append(
-            OpRecord(info.name, phase, module, self.microbatch, inputs, returned, work, attributes), events_before=before
+            OpRecord(info.name, phase, module, self.microbatch, inputs, returned, work, attributes),
+            events_before=before,
         )
 
     def append(self, op: OpRecord, *, events_before: int) -> None:
@@ -312,7 +311,9 @@ def _describe(func: Any) -> _OpInfo:
     return _OpInfo(
         name=name,
         silent=schema.name in _SILENT
-        or not schema.name.startswith(("aten::", "torchvision::")) and schema.name.startswith(("prim::", "profiler::"))
+        or (
+            not schema.name.startswith(("aten::", "torchvision::")) and schema.name.startswith(("prim::", "profiler::"))
+        )
         or short.startswith(("empty", "new_empty")),
         foreach=foreach,
         functional_foreach=foreach and not mutated,

@@ -350,7 +350,9 @@ class _Chain:
         for event in self.recorder.events[start:stop]:
             self._emit_event(event, mapping, taken, template_name, name)
 
-    def _emit_event(self, event: MemoryEvent, mapping: _Mapping, taken: list[int], template_name: str, name: str) -> None:
+    def _emit_event(
+        self, event: MemoryEvent, mapping: _Mapping, taken: list[int], template_name: str, name: str
+    ) -> None:
         recorder = self.recorder
         if not event.is_alloc:
             recorder.free(mapping.apply(event.storage))
@@ -438,14 +440,18 @@ class _Template:
         leaves, self._spec = pytree.tree_flatten(output)
         self._leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self._is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
-        self.outputs = [(tuple(t.shape), t.stride(), t.dtype, t.requires_grad) for t in leaves if isinstance(t, torch.Tensor)]
+        self.outputs = [
+            (tuple(t.shape), t.stride(), t.dtype, t.requires_grad) for t in leaves if isinstance(t, torch.Tensor)
+        ]
 
     def matches(self, args: Any, kwargs: Any) -> bool:
         return _description((args, kwargs)) == self._arguments
 
     def rebuild(self, tensors: list[torch.Tensor]) -> Any:
         remaining = iter(tensors)
-        leaves = [next(remaining) if tensor else leaf for tensor, leaf in zip(self._is_tensor, self._leaves, strict=True)]
+        leaves = [
+            next(remaining) if tensor else leaf for tensor, leaf in zip(self._is_tensor, self._leaves, strict=True)
+        ]
         return pytree.tree_unflatten(leaves, self._spec)
 
 
@@ -469,7 +475,13 @@ class _Replayed(torch.autograd.Function):
 
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, chain: _Chain, call: _Call, current: _Pass, template: _Template, num_inputs: int, *inputs: torch.Tensor
+        ctx: Any,
+        chain: _Chain,
+        call: _Call,
+        current: _Pass,
+        template: _Template,
+        num_inputs: int,
+        *inputs: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         ctx.chain, ctx.call, ctx.current, ctx.num_inputs = chain, call, current, num_inputs
         ctx.shapes = [(tuple(t.shape), t.stride(), t.dtype) for t in inputs]

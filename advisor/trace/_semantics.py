@@ -232,7 +232,9 @@ def _attention(target: TraceTarget) -> Callable[..., torch.Tensor]:
             size = value.shape[-1]
             if pad := -size % 8:  # the kernel wants head sizes in multiples of 8
                 query, key, value = (torch.nn.functional.pad(t, (0, pad)) for t in (query, key, value))
-            out = aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
+            out = aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[
+                0
+            ]
             return out[..., :size] if pad else out  # type: ignore[no-any-return]
         if choice == "efficient":
             if attn_mask is not None:
@@ -285,7 +287,19 @@ def _cudnn_lstm(
     proj_size = 0 if hidden == projected else projected
     stride = (4 if has_biases else 2) + (1 if proj_size else 0)
     out = _call_cudnn(
-        input, params, stride, hx[0], hx[1], 2, hidden, proj_size, num_layers, batch_first, dropout, train, bidirectional
+        input,
+        params,
+        stride,
+        hx[0],
+        hx[1],
+        2,
+        hidden,
+        proj_size,
+        num_layers,
+        batch_first,
+        dropout,
+        train,
+        bidirectional,
     )
     return out[0], out[1], out[2]
 
@@ -321,5 +335,20 @@ def _call_cudnn(
         params, cx = [p.to(dtype) for p in params], None if cx is None else cx.to(dtype)
     mode, hidden, proj, layers, batch_first, dropout, train, bidirectional = rest
     return torch.ops.aten._cudnn_rnn(
-        input, params, stride, None, hx, cx, mode, hidden, proj, layers, batch_first, dropout, train, bidirectional, [], None
+        input,
+        params,
+        stride,
+        None,
+        hx,
+        cx,
+        mode,
+        hidden,
+        proj,
+        layers,
+        batch_first,
+        dropout,
+        train,
+        bidirectional,
+        [],
+        None,
     )

@@ -124,7 +124,13 @@ class _Run:
     """The two steps under the recorder."""
 
     def __init__(
-        self, recorder: Recorder, model: torch.nn.Module, optimizer: Any, batch: Any, workload: Workload, target: TraceTarget
+        self,
+        recorder: Recorder,
+        model: torch.nn.Module,
+        optimizer: Any,
+        batch: Any,
+        workload: Workload,
+        target: TraceTarget,
     ) -> None:
         self.recorder, self.model, self.optimizer, self.batch = recorder, model, optimizer, batch
         self.workload, self.target = workload, target
@@ -347,4 +353,6 @@ def _explain(error: Exception) -> TraceError:
             f"{where}\nthe step depends on a value that only a real run knows ({error.func}).",
             hint="replace the value by a shape or a constant, or give a --loss that avoids this line.",
         )
-    return TraceError(f"{where}\n{type(error).__name__}: {error}", hint="the line above failed on tensors without data.")
+    return TraceError(
+        f"{where}\n{type(error).__name__}: {error}", hint="the line above failed on tensors without data."
+    )

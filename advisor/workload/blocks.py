@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     import torch
 
 # Attributes that only number a block: they differ from layer to layer and change nothing it does.
-_INDEX_ATTRIBUTES = frozenset({"layer_idx", "layer_id", "layer_index", "idx", "index", "i", "block_idx", "layer_number"})
+_INDEX_ATTRIBUTES = frozenset(
+    {"layer_idx", "layer_id", "layer_index", "idx", "index", "i", "block_idx", "layer_number"}
+)
 
 
 def signature(module: torch.nn.Module) -> Hashable:

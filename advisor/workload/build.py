@@ -44,7 +44,9 @@ class SkipLargeFills(TorchDispatchMode):
 
 
 def _empty_instead(name: str, args: Any, kwargs: Any) -> torch.Tensor | None:
-    allocation = {key: kwargs[key] for key in ("dtype", "layout", "device", "pin_memory") if kwargs.get(key) is not None}
+    allocation = {
+        key: kwargs[key] for key in ("dtype", "layout", "device", "pin_memory") if kwargs.get(key) is not None
+    }
     if name.endswith("_like") or name == "clone":
         source = args[0]
         if source.numel() < LARGE_NUMEL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -141,17 +142,30 @@ def main_output(out: Any, name: str) -> torch.Tensor:
 
 
 def _expressed(expression: Expression, call: CallModel, *, has_target: bool) -> CallModel:
+    runs_forward = "out" in expression.names or not _uses_model(expression.text)
+
     def compute_loss(model: Any, batch: Any) -> Any:
         bound: dict[str, Any] = {"model": model, "batch": batch}
         if has_target:
             bound["batch"], bound["target"] = batch
         elif "target" in expression.names:
             bound["batch"], bound["target"] = _split(model, batch, expression.text)
-        if "out" in expression.names:
+        if runs_forward:
             bound["out"] = call(model, bound["batch"])
         return expression(**bound)
 
     return compute_loss
+
+
+def _uses_model(text: str) -> bool:
+    """Whether an expression calls the model, or a function on it: `model(*batch)[1]`, `model.loss(x)`, `loss(model)`.
+
+    One that only reads what forward left behind, as in `model.last_loss`, needs forward to run first.
+    """
+    tree = ast.parse(text.strip(), mode="eval")
+    called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    read = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node not in called}
+    return any(isinstance(node, ast.Name) and node.id == "model" and node not in read for node in ast.walk(tree))
 
 
 def find_loss(out: Any) -> tuple[torch.Tensor, str, Guess | None]:

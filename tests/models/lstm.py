@@ -1,4 +1,4 @@
-"""A word-level language model with an LSTM, as PyTorch's example writes it: time first, and the state is an argument."""
+"""A word-level language model with an LSTM, as PyTorch's example writes it: time first, the state an argument."""
 
 import torch.nn.functional as F
 from torch import nn

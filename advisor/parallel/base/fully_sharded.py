@@ -157,6 +157,14 @@ class _Hooks:
     def _is_last(self, span: Span) -> bool:
         return span.microbatch == min(self.trace.num_microbatches - 1, 1)
 
+    def _reshards(self, span: Span) -> bool:
+        """Whether a unit is resharded right after its backward.
+
+        The last micro-batch also stands for those between, which keep everything while they reduce.
+        """
+        stands_for_others = self.trace.num_microbatches > 2 and not self.policy.reduce_once
+        return not self.policy.keep_gathered or (self._is_last(span) and not stands_for_others)
+
     # ---- gradients -----------------------------------------------------------------------------------------------
 
     def take_over_gradients(self) -> None:
@@ -240,7 +248,7 @@ class _Hooks:
             self._prefetch(target, span, at=self.editor.mark(span.start))
 
     def _post_backward(self, span: Span) -> None:
-        if self._is_last(span) or not self.policy.keep_gathered:
+        if self._reshards(span):
             self._reshard(span.unit, span.end)
         when = (span.is_steady, span.microbatch)
         made = {
@@ -262,6 +270,9 @@ class _Hooks:
         for collective in self._all_reduces:
             self._wait(collective, span.end)
         self._all_reduces.clear()
+        if self._is_last(span):
+            for unit in list(self._gathered):
+                self._reshard(unit, span.end)
 
     def _accumulate(self, span: Span, made: dict[int, int]) -> None:
         """Unsharded gradients stay, in the reduce dtype (`to_accumulated_grad_if_needed`)."""

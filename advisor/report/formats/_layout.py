@@ -125,5 +125,5 @@ def _bar(bar: Bar, widths: list[int], aligns: list[str], room: int, console: Con
 
 
 def _drawn(share: float, room: int) -> str:
-    eighths = round(share * max(0, room) * 8)
+    eighths = round(min(1.0, max(0.0, share)) * max(0, room) * 8)
     return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")

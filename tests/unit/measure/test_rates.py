@@ -1,4 +1,5 @@
 import itertools
+import platform
 
 import pytest
 import torch
@@ -26,20 +27,39 @@ def test_rates_are_work_over_time(small):
     assert [(size, rate.median) for size, rate in found.pointwise_bytes_per_s] == [(1024, 3072), (2048, 6144)]
     assert found.operator_overhead_s.median == 1 / 20
     assert found.device.startswith("cpu: ")
-    assert (
-        found.software == f"torch {torch.__version__}, Python {'.'.join(map(str, __import__('sys').version_info[:3]))}"
-    )
+    assert found.software == f"torch {torch.__version__}, Python {platform.python_version()}"
     assert torch.equal(torch.get_rng_state(), random_state)
 
 
-def test_a_quick_kernel_is_repeated_until_the_sample_is_long_enough(small):
-    """At 1 ms a reading, one kernel is too quick to time: repeats double until 0.1 s, or the share is up."""
-    ticks = itertools.count(step=0.001)
-    found = measure_cpu_rates(0.5, clock=ticks.__next__)
-    assert found.copy_bytes_per_s.median > 2 * 4096 / 0.001
+class Kernel:
+    """Takes a fixed time of its own clock."""
+
+    def __init__(self, duration_s):
+        self.duration_s = duration_s
+        self.now = 0.0
+        self.num_calls = 0
+
+    def __call__(self):
+        self.now += self.duration_s
+        self.num_calls += 1
+
+    def rate(self, *, share_s):
+        watch = rates._Watch(clock=lambda: self.now, deadline=share_s, kernels_left=1)
+        return watch.rate(self, work=12.0)
 
 
-def test_slow_runs_are_low_rates():
-    times = iter([0.0, 1.0, 1.0, 3.0, 3.0, 9.0, 9.0])
-    watch = rates._Watch(clock=lambda: next(times, 9.0), deadline=5.0, kernels_left=1)
-    assert watch.rate(lambda: None, work=12.0) == Rate(median=pytest.approx(6.0), low=6.0, high=6.0, num_runs=1)
+def test_a_quick_kernel_is_repeated_until_a_sample_is_long_enough():
+    kernel = Kernel(1 / 256)
+    assert kernel.rate(share_s=10) == Rate(median=12 * 256, low=12 * 256, high=12 * 256, num_runs=5)
+    assert kernel.num_calls == 1 + (1 + 2 + 4 + 8 + 16 + 32) + 4 * 32  # 32/256 s is the first sample above 0.1 s
+
+
+def test_a_slow_kernel_runs_twice_whatever_the_time():
+    kernel = Kernel(4.0)
+    assert kernel.rate(share_s=1) == Rate(median=3.0, low=3.0, high=3.0, num_runs=1)
+    assert kernel.num_calls == 2
+
+
+def test_time_not_used_is_left_to_the_other_kernels():
+    watch = rates._Watch(clock=lambda: 0.0, deadline=8.0, kernels_left=2)
+    assert watch.share_s == 4.0

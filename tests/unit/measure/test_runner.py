@@ -161,7 +161,7 @@ def test_out_of_memory_is_an_outcome_with_the_users_frame(error):
 
 def test_out_of_memory_of_a_real_allocation():
     def build():
-        return torch.nn.Linear(2**31, 2**31)
+        return torch.nn.Linear(2**24, 2**24)  # 1 PiB
 
     job = Workload(
         build_model=build,

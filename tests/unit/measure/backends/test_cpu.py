@@ -1,6 +1,5 @@
 import os
 
-import pytest
 import torch
 
 from advisor.measure.backends.cpu import BACKEND, held_tensors, live_bytes
@@ -56,19 +55,16 @@ def test_plain_tensor_attributes_count():
 
 
 def test_peak_of_sgd_is_parameters_and_gradients():
-    """In backward's last layer: parameters, all gradients, the batch and at most a handful of activations."""
-    peak = peak_of_one_step(prepared(torch_sgd := lambda model: torch.optim.SGD(model.parameters(), lr=0.1)))
-    assert torch_sgd
+    """In the last part of backward: parameters, all gradients, the batch and at most a handful of activations."""
+    peak = peak_of_one_step(prepared(lambda model: torch.optim.SGD(model.parameters(), lr=0.1)))
     assert 6 * PARAMETERS + ACTIVATION <= peak <= 6 * PARAMETERS + 6 * ACTIVATION
 
 
-def test_peak_of_adam_holds_states_and_one_temporary():
+def test_peak_of_adam_is_in_the_optimizer():
+    """Parameters, gradients, two states; and for one parameter sqrt(v), its quotient and the previous one's."""
     step = prepared(adam)
-    first = peak_of_one_step(step)
-    steady = peak_of_one_step(step)
-    at_least = 12 * PARAMETERS + ACTIVATION  # parameters, gradients, two states
-    for peak in (first, steady):
-        assert at_least < peak <= at_least + 2 * PARAMETERS / 1 + 6 * ACTIVATION
+    for _ in ("first", "steady"):
+        assert 0 < peak_of_one_step(step) - (15 * PARAMETERS + ACTIVATION) < 1024  # scalars
 
 
 def test_recording_is_quiet_and_leaves_the_environment_alone(capfd):
@@ -78,9 +74,8 @@ def test_recording_is_quiet_and_leaves_the_environment_alone(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("free", [BACKEND.free_bytes()])
-def test_free_memory_is_less_than_all(free):
-    assert 0 < free <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def test_free_memory_is_less_than_all():
+    assert 0 < BACKEND.free_bytes() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def test_description():
