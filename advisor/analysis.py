@@ -433,7 +433,9 @@ def _measured(
 
 def _learning_rate(request: Request, trace: StepTrace, start: Recipe, result: SearchResult) -> LearningRateAdvice:
     plan = (result.distributed or result.single or result.nearest_single).plan
-    norms = any("BatchNorm" in module.type_name for module in trace.modules)
+    norms = any(
+        "BatchNorm" in module.type_name and "Sync" not in module.type_name for module in trace.modules
+    )
     tokens = None
     if trace.tokens_per_sample is not None and result.goal.samples is not None:
         tokens = trace.tokens_per_sample * result.goal.samples

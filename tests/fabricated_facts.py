@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from fabricated_traces import TraceBuilder
+
 from advisor.hardware.profile import DeviceProfile, Sourced
 from advisor.options.base import Facts
 from advisor.trace.records import (
@@ -16,7 +18,6 @@ from advisor.trace.records import (
     StepTrace,
     TensorRef,
 )
-from fabricated_traces import TraceBuilder
 
 TOKENS, WIDTH, HEADS, VOCABULARY = 64, 16, 2, 128
 

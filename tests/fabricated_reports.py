@@ -75,7 +75,7 @@ DESCRIPTION = WorkloadDescription(
 GOAL = Goal(global_batch_size=GLOBAL_BATCH, samples=SAMPLES, deadline_s=5 * DAY)
 SETTINGS = (
     Setting(name="cluster", value="dgx-a100-40gb", origin="advisor.toml"),
-    Setting(name="deadline", value="5d", origin="flag, over 7d in advisor.toml"),
+    Setting(name="deadline", value="5d", origin="flag, over 7d from advisor.toml"),
     Setting(name="device", value="a100-sxm4-40gb", origin="flag"),
     Setting(name="global_batch", value="512", origin="ADVISOR in model.py"),
     Setting(name="samples", value="40M", origin="flag"),

@@ -106,7 +106,13 @@ def linear_chain(*, batch: int = 512, width: int = 1024, layers: int = 3, dtype:
 
 
 def _linear_step(
-    builder: TraceBuilder, names: list[str], weights: list[TensorRef], states: list[TensorRef], *, batch: int, dtype: str
+    builder: TraceBuilder,
+    names: list[str],
+    weights: list[TensorRef],
+    states: list[TensorRef],
+    *,
+    batch: int,
+    dtype: str,
 ) -> None:
     width = weights[0].shape[0]
     flops = 2 * batch * width * width

@@ -168,8 +168,8 @@ class Merged:
         )
 
     def _origin(self, name: str) -> str:
-        over = [f"{', '.join(loser.values[name])} in {loser.origin}" for loser in self.losers.get(name, ())]
-        return ", over ".join((self.winners[name].origin, *over)).replace(" in ADVISOR in ", " in ADVISOR of ")
+        over = [f"{', '.join(loser.values[name])} from {loser.origin}" for loser in self.losers.get(name, ())]
+        return ", over ".join((self.winners[name].origin, *over))
 
     def _said(self, name: str) -> str:
         origin = self.winners[name].origin

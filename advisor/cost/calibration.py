@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -123,7 +125,7 @@ def calibrations() -> tuple[Calibration, ...]:
     found: dict[str, Calibration] = {}
     for path in profile_files("calibration"):
         if path.stem not in found:
-            found[path.stem] = _calibration(path.stem, read(path, CalibrationFile))
+            found[path.stem] = _load(path.resolve(), path.stat().st_mtime_ns)
     return tuple(found[name] for name in sorted(found))
 
 
@@ -138,7 +140,11 @@ def nearest(device: DeviceProfile, known: tuple[Calibration, ...]) -> tuple[Cali
     return tuple(sorted(known, key=distance))
 
 
-def _calibration(name: str, file: CalibrationFile) -> Calibration:
+@lru_cache(maxsize=256)
+def _load(path: Path, modified_ns: int) -> Calibration:
+    """Once for each state of a file: a search prices hundreds of steps."""
+    file = read(path, CalibrationFile)
+
     def fact(quantity: Quantity | None) -> Sourced | None:
         return None if quantity is None else quantity.sourced(file.sources)
 
@@ -146,7 +152,7 @@ def _calibration(name: str, file: CalibrationFile) -> Calibration:
         return None if low is None or high is None else (low.sourced(file.sources), high.sourced(file.sources))
 
     return Calibration(
-        name=name,
+        name=path.stem,
         devices=tuple(file.devices),
         architecture=file.architecture,
         ceiling={key: share.sourced(file.sources) for key, share in file.ceiling.items()},

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from advisor.cost.classes import OpClass
-from advisor.cost.collectives import price_collectives
+from advisor.cost.collectives import CollectiveTime, price_collectives
 from advisor.cost.estimate import Estimate, OperatorTime, TimeEstimate, UnpricedOperator
 from advisor.cost.memory import estimate_memory
 from advisor.cost.rates import Rates, rates_for
-from advisor.cost.schedule import schedule_step
+from advisor.cost.schedule import StepSchedule, schedule_step
 from advisor.cost.timing import OperatorSeconds, operator_seconds, unpriced_names
 from advisor.errors import ProfileError
 from advisor.hardware.mesh import Mesh
@@ -36,22 +36,20 @@ def price(
         ProfileError: the device has no memory size, or no peak for a dtype the step multiplies in.
     """
     memory = estimate_memory(trace, device, usable_bytes=usable_bytes, expandable_segments=expandable_segments)
-    time = estimate_time(trace, device)
+    time, seconds = _timed(trace, device)
     notes = () if time is not None else (f"{device.title} states no rates: step time is left blank",)
     if time is not None and cluster is not None and mesh is not None and trace.collectives:
-        time = _with_communication(time, trace, device, cluster=cluster, mesh=mesh)
+        collectives = price_collectives(trace, mesh=mesh, cluster=cluster, device=device)
+        time = _with_communication(time, schedule_step(trace, op_seconds=seconds, collectives=collectives), collectives)
     devices = 1 if mesh is None else mesh.world_size
     return Estimate(memory=memory, time=time, num_devices=devices, notes=(*trace.notes, *notes))
 
 
 def _with_communication(
-    time: TimeEstimate, trace: StepTrace, device: DeviceProfile, *, cluster: ClusterProfile, mesh: Mesh
+    time: TimeEstimate, schedule: StepSchedule, collectives: Sequence[CollectiveTime]
 ) -> TimeEstimate:
     """`time` plus what communication shows; the band of the operators stays, communication is added to both ends."""
-    collectives = price_collectives(trace, mesh=mesh, cluster=cluster, device=device)
-    exposed = schedule_step(
-        trace, op_seconds=op_seconds(trace, device), collectives=collectives
-    ).exposed_communication_s
+    exposed = schedule.exposed_communication_s
     step = time.step_s + exposed
     return replace(
         time,
@@ -75,8 +73,13 @@ def op_seconds(trace: StepTrace, device: DeviceProfile) -> tuple[float, ...]:
 
 def estimate_time(trace: StepTrace, device: DeviceProfile) -> TimeEstimate | None:
     """Seconds of the steady step, or None where `device` states no rates."""
+    return _timed(trace, device)[0]
+
+
+def _timed(trace: StepTrace, device: DeviceProfile) -> tuple[TimeEstimate | None, tuple[float, ...]]:
+    """The time estimate, and the seconds of each steady operator."""
     if (rates := rates_for(device)) is None:
-        return None
+        return None, ()
     ops = trace.steady_ops()
     priced = operator_seconds(trace, rates)
     repeats = [trace.repeats(op) for op in ops]
@@ -84,9 +87,9 @@ def estimate_time(trace: StepTrace, device: DeviceProfile) -> TimeEstimate | Non
     step = totals.compute_s + totals.memory_s + totals.launch_s + totals.transfer_s
     hardware_flops = trace.flops_per_step()
     model_flops = hardware_flops - sum(op.flops * trace.repeats(op) for op in ops if op.phase is Phase.RECOMPUTE)
-    peak = _dominant_peak(totals, rates)
+    precision = _dominant_precision(totals, rates)
     low, high = rates.band
-    return TimeEstimate(
+    estimate = TimeEstimate(
         step_s=step,
         low_s=step * low.value,
         high_s=step * high.value,
@@ -96,8 +99,8 @@ def estimate_time(trace: StepTrace, device: DeviceProfile) -> TimeEstimate | Non
         offload_s=totals.transfer_s,
         model_flops=model_flops,
         hardware_flops=hardware_flops,
-        mfu=_utilisation(model_flops, step, peak, rates),
-        hfu=_utilisation(hardware_flops, step, peak, rates),
+        mfu=_utilisation(model_flops, step, precision, rates),
+        hfu=_utilisation(hardware_flops, step, precision, rates),
         by_class=totals.lines(),
         unpriced=tuple(
             UnpricedOperator(name=name, count=count, bound_seconds=bound, module=module)
@@ -105,6 +108,7 @@ def estimate_time(trace: StepTrace, device: DeviceProfile) -> TimeEstimate | Non
         ),
         sources=_sources(totals, rates),
     )
+    return estimate, tuple(seconds.total_s for seconds in priced)
 
 
 @dataclass(slots=True)
@@ -169,43 +173,43 @@ def _add_up(priced: Sequence[OperatorSeconds], repeats: Sequence[int]) -> _Total
     return totals
 
 
-def _dominant_peak(totals: _Totals, rates: Rates) -> float | None:
-    """Dense peak of the precision that most FLOPs run in; None where there are no FLOPs."""
+def _dominant_precision(totals: _Totals, rates: Rates) -> str | None:
+    """The precision that most FLOPs run in; None where there are no FLOPs."""
     flops: Counter[str] = Counter()
     for line in totals.classes.values():
         flops.update(line.precisions)
-    if not flops:
-        return None
-    return rates.device.peak_flops[rates.precision(max(flops, key=lambda name: flops[name]))].value
+    return rates.precision(max(flops, key=lambda name: flops[name])) if flops else None
 
 
-def _utilisation(flops: int, seconds: float, peak: float | None, rates: Rates) -> float | None:
-    if peak is None or seconds <= 0:
+def _utilisation(flops: int, seconds: float, precision: str | None, rates: Rates) -> float | None:
+    """MFU or HFU: share of the dense peak (PaLM, arXiv:2204.02311, appendix B)."""
+    if precision is None or seconds <= 0:
         return None
-    share = flops / (seconds * peak)
-    if share > 1:
+    share = flops / (seconds * rates.device.peak_flops[precision].value)
+    if share > max(1.0, rates.ceiling[precision].value):  # cards that clock beyond their datasheet do pass 1
         raise ProfileError(
-            f"the step would use {share:.0%} of {rates.device.name}'s peak: the peak or a calibration is wrong",
+            f"the step would use {share:.0%} of the {precision} peak of {rates.device.name}: it or the fit is wrong",
             hint="peaks are dense rates per device; check the profile with `advisor profiles check`",
         )
     return share
 
 
 def _sources(totals: _Totals, rates: Rates) -> tuple[str, ...]:
-    lines = [f"bandwidth: {rates.bandwidth.source}"]
+    """A line for each source: what it gives, and where it is from."""
+    given: dict[str, dict[str, None]] = {}  # a set that keeps its order
+    evidence = [*rates.bandwidth_evidence()]
     for op_class, line in sorted(totals.classes.items()):
         if op_class is OpClass.UNPRICED:
-            share = rates.slowest.value
-            lines.append(f"{op_class}: bounded by {share:.1%} of the bandwidth ceiling, the slowest class")
-            continue
-        for precision in sorted(line.precisions) or [""]:
-            lines += rates.source_of(op_class, precision)
-    lines.append(f"kernel launch on the device: {rates.kernel_launch.source}")
-    lines.append(f"operator launch on the host: {rates.host_launch.source}")
-    lines.append(f"band: {rates.band[0].source}")
+            evidence.append((rates.slowest.source, "unpriced operators: bound by the slowest class"))
+        else:
+            evidence += rates.evidence(op_class, sorted(line.precisions))
+    evidence += [(rates.kernel_launch.source, "launch of a kernel")]
+    evidence += [(rates.host_launch.source, "launch of an operator"), (rates.band[0].source, "band")]
     if rates.device.host_bandwidth is not None and totals.transfer_s:
-        lines.append(f"host link, all transfers exposed: {rates.device.host_bandwidth.source}")
-    return tuple(dict.fromkeys(lines))
+        evidence.append((rates.device.host_bandwidth.source, "host link, every transfer exposed"))
+    for source, what in evidence:
+        given.setdefault(source, {})[what] = None
+    return tuple(f"{', '.join(what)}: {source}" for source, what in given.items())
 
 
 def _rates(device: DeviceProfile) -> Rates:

@@ -8,7 +8,7 @@ own borrows them from its architecture, then from any other, with the wider band
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
@@ -30,7 +30,8 @@ class Rates:
     """What one device reaches. `seconds` prices a kernel; `source_of` says where the rate of a class comes from."""
 
     device: DeviceProfile
-    bandwidth: Sourced  # bytes/s, ceiling included
+    bandwidth: Sourced  # bytes/s, datasheet
+    memory_ceiling: Sourced  # share of it
     ceiling: dict[str, Sourced]  # Precision -> share of the peak
     classes: dict[OpClass, ClassFactors]
     host_launch: Sourced
@@ -44,14 +45,19 @@ class Rates:
             ProfileError: the profile states no peak for the precision.
         """
         if work.op_class is OpClass.UNPRICED:
-            return 0.0, work.num_bytes / (self.bandwidth.value * self.slowest.value)
+            return 0.0, work.num_bytes / (self.reached_bandwidth * self.slowest.value)
         factors = self.classes[work.op_class]
-        memory = work.num_bytes / (self.bandwidth.value * factors.bandwidth.value)
+        memory = work.num_bytes / (self.reached_bandwidth * factors.bandwidth.value)
         if not work.flops or factors.compute is None:
             return 0.0, memory
         precision = self.precision(work.precision)
         peak = self.device.peak_flops[precision].value * self.ceiling[precision].value
         return work.flops / (peak * factors.compute.value), memory
+
+    @property
+    def reached_bandwidth(self) -> float:
+        """Bytes/s of the best kernel."""
+        return self.bandwidth.value * self.memory_ceiling.value
 
     @property
     def slowest(self) -> Sourced:
@@ -71,16 +77,20 @@ class Rates:
             )
         return wanted
 
-    def source_of(self, op_class: OpClass, precision: str) -> Iterable[str]:
-        """The lines of evidence behind one class."""
+    def bandwidth_evidence(self) -> Iterator[tuple[str, str]]:
+        yield self.bandwidth.source, f"bandwidth {format_bytes_per_s(self.bandwidth.value)}"
+        yield self.memory_ceiling.source, f"bandwidth ceiling {self.memory_ceiling.value:.1%} of it"
+
+    def evidence(self, op_class: OpClass, precisions: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """(source, what it gives) of every number behind the rate of one class."""
         factors = self.classes[op_class]
-        if precision and factors.compute is not None:
-            precision = self.precision(precision)
+        for precision in map(self.precision, precisions):
             peak, ceiling = self.device.peak_flops[precision], self.ceiling[precision]
-            yield f"{precision} peak {format_flops_per_s(peak.value)}: datasheet; {peak.source}"
-            yield f"{precision} ceiling {ceiling.value:.1%} of it: {ceiling.source}"
-            yield f"{op_class}: {factors.compute.value:.1%} of the {precision} ceiling: {factors.compute.source}"
-        yield f"{op_class}: {factors.bandwidth.value:.1%} of the bandwidth ceiling: {factors.bandwidth.source}"
+            yield peak.source, f"{precision} peak {format_flops_per_s(peak.value)}"
+            yield ceiling.source, f"{precision} ceiling {ceiling.value:.1%} of the peak"
+            if factors.compute is not None:
+                yield factors.compute.source, f"{op_class} {factors.compute.value:.1%} of the ceiling"
+        yield factors.bandwidth.source, f"{op_class} {factors.bandwidth.value:.1%} of the bandwidth ceiling"
 
 
 def rates_for(device: DeviceProfile) -> Rates | None:
@@ -95,13 +105,10 @@ def rates_for(device: DeviceProfile) -> Rates | None:
     host = _first(device, "host_launch", (c.host_launch for c in order))
     kernel = _first(device, "kernel_launch", (c.kernel_launch for c in order))
     bands = (c.time_band if own and device.name in c.devices else c.borrowed_band for c in order)
-    memory, sheet = _ceiling(device, "memory", order), device.memory_bandwidth
     return Rates(
         device=device,
-        bandwidth=Sourced(
-            value=sheet.value * memory.value,
-            source=f"datasheet {format_bytes_per_s(sheet.value)} ({sheet.source}) x {memory.value:.1%} ({memory.source})",
-        ),
+        bandwidth=device.memory_bandwidth,
+        memory_ceiling=_ceiling(device, "memory", order),
         ceiling={precision: _ceiling(device, precision, order) for precision in device.peak_flops},
         classes=classes,
         host_launch=host,
@@ -123,15 +130,20 @@ def _incomplete(device: DeviceProfile, what: str) -> ProfileError:
 
 def _ceiling(device: DeviceProfile, key: str, order: tuple[Calibration, ...]) -> Sourced:
     """This device's own share; the median of its architecture's, else of all."""
-    keys = (key, *(other for other in _HALF if other != key)) if key != "memory" else (key,)
     for title, group in (
         ("", [c for c in order if device.name in c.devices]),
-        (f"borrowed: median of {device.architecture}, ", [c for c in order if c.architecture == device.architecture]),
-        ("borrowed: median of every device known, ", list(order)),
+        (f"borrowed: median of {device.architecture}; ", [c for c in order if c.architecture == device.architecture]),
+        ("borrowed: median of every device known; ", list(order)),
     ):
-        for name in keys:
-            if found := [c.ceiling[name] for c in group if name in c.ceiling]:
-                suffix = "" if name == key else f" (taken from {name})"
-                sources = "; ".join(dict.fromkeys(share.source for share in found))
-                return Sourced(value=median(share.value for share in found), source=f"{title}{sources}{suffix}")
+        if found := [share for c in group if (share := _share(c, key)) is not None]:
+            sources = "; ".join(dict.fromkeys(share.source for share in found))
+            return Sourced(value=median(share.value for share in found), source=title + sources)
     raise _incomplete(device, f"{key} ceiling")
+
+
+def _share(calibration: Calibration, key: str) -> Sourced | None:
+    """A precision nobody measured on a device is as far below its peak as the 16-bit one."""
+    if key == "memory" or key in calibration.ceiling:
+        return calibration.ceiling.get(key)
+    share = next((calibration.ceiling[half] for half in _HALF if half in calibration.ceiling), None)
+    return None if share is None else Sourced(value=share.value, source=f"{share.source} (as the 16-bit one)")

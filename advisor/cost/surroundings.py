@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from advisor.cost.calibration import calibrations, nearest
 from advisor.errors import ProfileError
-from advisor.hardware.catalog import device as device_profile
-from advisor.hardware.catalog import device_names
 from advisor.hardware.profile import DeviceProfile
 from advisor.trace.records import StepTrace
 
@@ -41,26 +39,13 @@ class Band:
 
 
 def usable_memory(device: DeviceProfile) -> Span:
-    """What the framework reports as total; where no log shows it, the nominal size by the smallest share known."""
-    if (capacity := device.memory_capacity) is not None:
-        return Span(int(capacity.value), int(capacity.value), capacity.source)
-    if (nominal := device.nominal_memory) is None:
+    """What the framework reports as total."""
+    if (capacity := device.memory_capacity) is None:
         raise ProfileError(
-            f"{device.name} states no memory size",
-            hint="add memory_capacity to a profile of your own, or give the memory",
+            f"{device.name} states no memory size that torch reports",
+            hint="add memory_capacity to a profile of your own, or give the memory yourself",
         )
-    known = (device_profile(name) for name in device_names())
-    name, share = min(
-        (
-            (other.name, other.memory_capacity.value / other.nominal_memory.value)
-            for other in known
-            if other.memory_capacity is not None and other.nominal_memory is not None
-        ),
-        key=lambda pair: pair[1],
-    )
-    nbytes = int(nominal.value * share)
-    source = f"assumed: {share:.1%} of the nominal size, the least any device reports ({name}); {nominal.source}"
-    return Span(nbytes, nbytes, source)
+    return Span(int(capacity.value), int(capacity.value), capacity.source)
 
 
 def context(device: DeviceProfile) -> Span:

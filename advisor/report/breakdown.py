@@ -256,11 +256,14 @@ def scaling(report: Report) -> tuple[Block, ...]:
         Column("Eff.", "right"),
         *_if_goal(report, Column("Finishes", "right"), Column("Cost", "right")),
     )
+    shown = [point.candidate for point in report.scaling if point.candidate is not None]
+    has_blank = any(candidate.finish_s is not None and candidate.cost_usd is None for candidate in shown)
+    blank = f" Cost is blank: {phrases.why_no_cost(shown, report)}." if has_blank else ""
     table = Table(
         columns=columns,
         rows=tuple(_scaling_row(point, report) for point in report.scaling),
         caption="All figures predicted, at a held global batch. Plan is strategy, micro-batch x accumulation; memory "
-        "is required per rank; efficiency is strong scaling against the smallest count that fits.",
+        f"is required per rank; efficiency is strong scaling against the smallest count that fits.{blank}",
     )
     return (table,)
 

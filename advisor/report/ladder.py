@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from advisor.cost.estimate import Provenance
+from advisor.options.base import Risk
 from advisor.report import phrases
 from advisor.report.blocks import Block, Cell, Column, Notes, Paragraph, Table
 from advisor.report.model import Report
-from advisor.search.plan import Rejection, Rung
+from advisor.search.plan import Candidate, Rejection, Rung
 from advisor.units import format_bytes
 
 _PREDICTED = Provenance.PREDICTED
@@ -24,7 +25,7 @@ def blocks(report: Report) -> tuple[Block, ...]:
         Column("Taken"),
         Column("Why", note=True),
     )
-    rows = tuple(_rung(rung, report) for rung in report.ladder)
+    rows = tuple(_rung(rung, rung.candidate, report) for rung in report.ladder if rung.candidate is not None)
     usable = format_bytes(report.baseline.estimate.memory.usable_bytes)
     found: list[Block] = [
         Table(
@@ -41,21 +42,34 @@ def blocks(report: Report) -> tuple[Block, ...]:
         limits.append(f"The longest sequence that fits is {report.max_sequence_length} tokens (predicted).")
     if limits:
         found.append(Paragraph(" ".join(limits)))
-    return (*found, *rejections(report, distributed=False))
+    return (*found, *_not_tried(report), *rejections(report, distributed=False))
 
 
-def _rung(rung: Rung, report: Report) -> tuple[Cell, ...]:
-    taken, why = Cell("yes" if rung.taken else ""), Cell(rung.why)
-    if rung.candidate is None:
-        return (Cell(rung.label), *(Cell(phrases.NONE),) * 3, Cell(str(rung.risk)), taken, why)
-    candidate = rung.candidate
-    has_goal = report.goal.samples is not None
+def _rung(rung: Rung, candidate: Candidate, report: Report) -> tuple[Cell, ...]:
     figures = (
         format_bytes(candidate.estimate.memory.required_bytes),
         phrases.step_time(candidate.estimate.time),
-        phrases.finish(candidate) if has_goal else phrases.throughput(candidate),
+        phrases.finish(candidate) if report.goal.samples is not None else phrases.throughput(candidate),
     )
-    return (Cell(rung.label), *(Cell(text, _PREDICTED) for text in figures), Cell(str(rung.risk)), taken, why)
+    taken = Cell("yes" if rung.taken else "")
+    return (
+        Cell(rung.label),
+        *(Cell(text, _PREDICTED) for text in figures),
+        Cell(str(rung.risk)),
+        taken,
+        Cell(rung.why),
+    )
+
+
+def _not_tried(report: Report) -> tuple[Block, ...]:
+    """Options without figures: not needed, or without meaning here."""
+    reasons: dict[str, list[str]] = {}
+    for rung in report.ladder:
+        if rung.candidate is None:
+            risk = "" if rung.risk is Risk.NOTHING else f" ({rung.risk})"
+            reasons.setdefault(rung.why, []).append(f"{rung.label}{risk}")
+    items = tuple(f"{'; '.join(labels)} — {why}" for why, labels in reasons.items())
+    return (Notes(items, title="Not tried"),) if items else ()
 
 
 def rejections(report: Report, *, distributed: bool) -> tuple[Block, ...]:
@@ -79,4 +93,4 @@ def _is_distributed(rejection: Rejection, report: Report) -> bool:
 def _rejection(reason: str, labels: list[str]) -> str:
     more = len(labels) - _LABELS_PER_REASON
     shown = ", ".join(labels[:_LABELS_PER_REASON]) + (f" and {more} more" if more > 0 else "")
-    return f"{shown}: {reason}"
+    return f"{shown} — {reason}"

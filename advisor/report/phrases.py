@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from advisor.cost.estimate import FitVerdict, MemoryEstimate, TimeEstimate
 from advisor.measure.result import Measurement, Outcome
 from advisor.options.base import Recipe
@@ -116,8 +118,11 @@ def why_no_rates(report: Report) -> str:
 WHY_NO_FINISH = "no length of the job is stated (--samples, --tokens or --steps)"
 
 
-def why_no_cost(report: Report) -> str:
-    return f"no price is stated for {report.device.name} (--price)"
+def why_no_cost(candidates: Iterable[Candidate], report: Report) -> str:
+    """For candidates whose cost is blank although the job has a length: whose price is not stated."""
+    blank = [candidate for candidate in candidates if candidate.cost_usd is None]
+    names = {report.cluster.name if c.plan.num_devices > 1 and report.cluster else report.device.name for c in blank}
+    return f"no price is stated for {' or '.join(sorted(names))} (--price)"
 
 
 def throughput(candidate: Candidate) -> str:

@@ -207,7 +207,7 @@ def _side_by_side_caption(candidates: list[Candidate], report: Report) -> str:
     elif report.goal.samples is None:
         blanks.append(f"time to finish and cost: {phrases.WHY_NO_FINISH}")
     elif any(candidate.cost_usd is None for candidate in candidates):
-        blanks.append(f"cost: {phrases.why_no_cost(report)}")
+        blanks.append(f"cost: {phrases.why_no_cost(candidates, report)}")
     if any(c.estimate.time and c.estimate.time.mfu is None for c in candidates):
         blanks.append("MFU: no dense peak stated for the precision used")
     parts = [f"Memory is required of usable. Efficiency is per device against the best on one device{_price(report)}."]

@@ -72,7 +72,7 @@ def _change(name: str, before: str, after: str) -> tuple[Cell, ...]:
 def _sensitivities(report: Report) -> tuple[Block, ...]:
     if not report.sensitivities:
         return (Paragraph("Nothing was varied."),)
-    columns = (Column("What"), Column("Change", "right"), Column("Flips"), Column("Effect", note=True))
+    columns = (Column("What"), Column("Change"), Column("Flips"), Column("Effect", note=True))
     rows = tuple(
         (Cell(s.what), Cell(s.change, _ASSUMED), Cell("yes" if s.flips else "no"), Cell(s.effect, _PREDICTED))
         for s in report.sensitivities

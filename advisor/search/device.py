@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from advisor.errors import TraceError, WorkloadError
+from advisor.errors import AdvisorError
 from advisor.options.base import Facts, Option, Recipe, Risk
 from advisor.search.candidates import Pricer, fits, step_s
 from advisor.search.plan import Candidate, Rejection, Rung
@@ -30,6 +30,9 @@ LADDER: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("compile", ("on",)),
     ("variant", ()),
 )
+
+# Options that buy memory with time, or only memory: nothing to gain from where the step fits.
+MEMORY_ONLY = frozenset({"checkpointing", "optimizer_in_backward", "offload_activations", "offload_optimizer"})
 
 # An option that moves neither memory nor time by this much is not worth a line in somebody's script. Our choice.
 WORTHWHILE = 0.02
@@ -89,32 +92,39 @@ class _Walk:
     # ---- options -----------------------------------------------------------------------------------------------
 
     def try_option(self, option: Option, preferred: tuple[str, ...]) -> None:
-        legal = list(option.values(self.facts))
+        facts = self._facts_now()
+        legal = list(option.values(facts))
         values = [value for value in preferred if value in legal[1:]] if preferred else legal[1:]
         if self.current.plan.recipe.choice(option.name) is not None:
             values = [] if option.name != "precision" else values
         if not values:
             if len(legal) == 1 and not any(rung.option == option.name for rung in self.rungs):
-                reason = option.why_not(self.facts) or "nothing to choose here"
+                reason = option.why_not(facts) or "nothing to choose here"
                 self.rungs.append(self._rung(option, legal[0], None, taken=False, why=reason))
             return
         for value in values:
             if self._try(option, value):
                 return
 
+    def _facts_now(self) -> Facts:
+        """The facts, with the accumulation that the walk has arrived at."""
+        recipe = self.current.plan.recipe
+        sizes = {"micro_batch_size": recipe.micro_batch_size, "num_microbatches": recipe.num_microbatches}
+        return replace(self.facts, trace=replace(self.facts.trace, **sizes))
+
     def _try(self, option: Option, value: str) -> bool:
         risk = option.risk(value)
         if (reason := option.unpredictable(value)) is not None:
             self.rungs.append(self._rung(option, value, None, taken=False, why=reason))
             return False
-        if (reason := self._not_needed(risk)) is not None:
+        if (reason := self._not_needed(option.name, risk)) is not None:
             self.rungs.append(self._rung(option, value, None, taken=False, why=reason))
             return False
         recipe = self.current.plan.recipe.choosing(option.name, value)
         try:
             candidate = self.pricer.single(recipe, f"{option.title}: {value}")
-        except (TraceError, WorkloadError) as error:
-            why = f"could not be traced: {error.message.splitlines()[-1]}"
+        except AdvisorError as error:
+            why = f"not possible here: {error.message.splitlines()[-1]}"
             self.rungs.append(self._rung(option, value, None, taken=False, why=why))
             return False
         self.seen.append(candidate)
@@ -126,8 +136,10 @@ class _Walk:
             self.current = candidate
         return taken
 
-    def _not_needed(self, risk: Risk) -> str | None:
+    def _not_needed(self, option: str, risk: Risk) -> str | None:
         """A reason not even to try, so that nobody waits for what would not be taken."""
+        if option in MEMORY_ONLY and fits(self.current):
+            return "not needed: it fits, and this saves memory only"
         enough = fits(self.current) and self.pricer.meets_goal(self.current)
         has_goal = self.pricer.goal.deadline_s is not None
         allowed = Risk.NOTHING if has_goal else Risk.NUMERICS
@@ -191,8 +203,7 @@ class _Walk:
             if fits(candidate) and step_s(candidate) < step_s(self.current):
                 self.current = candidate
                 sizes = candidate.plan.recipe
-                made = f"{sizes.num_microbatches} micro-batches of {sizes.micro_batch_size}"
-                why = f"taken: back to {made} in the room made"
+                why = f"taken: there is room for {sizes.micro_batch_size} samples at a time"
                 self._micro_batch_rung(candidate, taken=True, why=why)
                 return
 
@@ -229,7 +240,7 @@ class _Walk:
         changed = replace(recipe, micro_batch_size=micro_batch_size, num_microbatches=whole // micro_batch_size)
         try:
             candidate = self.pricer.single(changed, f"micro-batch {micro_batch_size}")
-        except (TraceError, WorkloadError) as error:
+        except AdvisorError as error:
             reason = error.message.splitlines()[-1]
             self.rejections.append(Rejection(plan=None, label=f"micro-batch {micro_batch_size}", reason=reason))
             return None
@@ -282,7 +293,7 @@ class _Walk:
             second = replace(recipe, micro_batch_size=max(1, recipe.micro_batch_size * 2))
             try:
                 alike[second.micro_batch_size] = self.pricer.single(second, f"micro-batch {second.micro_batch_size}")
-            except (TraceError, WorkloadError):
+            except AdvisorError:
                 return None
             other = second.micro_batch_size
         here, there = self.current.estimate.memory, alike[other].estimate.memory

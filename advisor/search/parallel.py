@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import log2
 
-from advisor.errors import TraceError, WorkloadError
+from advisor.errors import AdvisorError
 from advisor.hardware.mesh import Mesh
 from advisor.options.base import Facts, Option, Recipe, Risk
 from advisor.parallel.base import Strategy
@@ -150,8 +150,8 @@ class _Search:
         label += "".join(f", {value}" for name, value in recipe.choices if name == "checkpointing")
         try:
             return self._fill(recipe, share, strategy, mesh, reshard=reshard, label=label)
-        except (TraceError, WorkloadError) as error:
-            return self._reject(label, f"could not be traced: {error.message.splitlines()[-1]}")
+        except AdvisorError as error:
+            return self._reject(label, f"not possible here: {error.message.splitlines()[-1]}")
 
     def _fill(
         self, recipe: Recipe, share: int, strategy: Strategy, mesh: Mesh, *, reshard: bool, label: str

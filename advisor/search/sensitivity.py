@@ -54,11 +54,23 @@ def _deadline(pricer: Pricer, chosen: Candidate) -> list[Sensitivity]:
     deadline, finish = pricer.goal.deadline_s, chosen.finish_s
     if deadline is None or finish is None:
         return []
-    room = finish / deadline
-    effect = f"the verdict holds down to a deadline of {format_seconds(finish)}"
-    if room > 1:
-        effect = f"the verdict would change with a deadline of {format_seconds(finish)}"
-    return [Sensitivity(what="deadline", change=f"to {room:.0%} of it", effect=effect, flips=False)]
+    if finish <= deadline:
+        return [
+            Sensitivity(
+                what="deadline",
+                change=f"from {format_seconds(deadline)} to {format_seconds(finish)}",
+                effect="the verdict still holds; below that it changes",
+                flips=False,
+            )
+        ]
+    return [
+        Sensitivity(
+            what="deadline",
+            change=f"from {format_seconds(deadline)} to {format_seconds(finish)}",
+            effect="this recipe would meet it",
+            flips=True,
+        )
+    ]
 
 
 def _price(pricer: Pricer, chosen: Candidate) -> list[Sensitivity]:

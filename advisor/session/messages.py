@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import struct
 from dataclasses import dataclass
@@ -74,13 +75,24 @@ def pack(message: object) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
+def _loads(body: bytes | memoryview) -> Any:
+    """A hundred thousand small records at once: the collector would walk them over and over, and four times slower."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return pickle.loads(body)
+    finally:
+        if collecting:
+            gc.enable()
+
+
 def unpack(buffer: bytes | bytearray) -> Any | None:
     """The first message in `buffer`; None while it is incomplete."""
     if len(buffer) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack_from(buffer)
     end = _LENGTH.size + length
-    return pickle.loads(memoryview(buffer)[_LENGTH.size : end]) if len(buffer) >= end else None
+    return _loads(memoryview(buffer)[_LENGTH.size : end]) if len(buffer) >= end else None
 
 
 def read(stream: BinaryIO) -> Any | None:
@@ -90,4 +102,4 @@ def read(stream: BinaryIO) -> Any | None:
         return None
     (length,) = _LENGTH.unpack(header)
     body = stream.read(length)
-    return pickle.loads(body) if len(body) == length else None
+    return _loads(body) if len(body) == length else None

@@ -12,9 +12,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from advisor.trace import flops
+from advisor.trace import _cudnn_rnn, flops
+from advisor.trace._operators import OpInfo, describe
 from advisor.trace.records import (
-    Attribute,
     Category,
     MemoryEvent,
     OpRecord,
@@ -24,9 +24,6 @@ from advisor.trace.records import (
 )
 
 _ACCUMULATE_GRAD = (1 << 64) - 1  # sequence number of every AccumulateGrad node
-
-# Take memory but launch no kernel.
-_SILENT = frozenset({"aten::lift_fresh", "aten::detach", "aten::alias", "aten::_local_scalar_dense", "aten::item"})
 
 
 @dataclass(slots=True)
@@ -52,20 +49,6 @@ class _Reference(weakref.ref[torch.UntypedStorage]):
     key: int
 
 
-@dataclass(frozen=True, slots=True)
-class _OpInfo:
-    """What the schema of an operator says, looked up once."""
-
-    name: str
-    silent: bool
-    foreach: bool
-    functional_foreach: bool
-    written: tuple[int, ...]  # positions of mutated arguments
-    written_keywords: tuple[str, ...]
-    attributes: tuple[tuple[str, Attribute], ...]
-    annotate: Callable[[Any, Any], tuple[tuple[str, Attribute], ...]] | None
-
-
 class Recorder(TorchDispatchMode):
     """Records operators on fake tensors, the bytes they take and when those are given back.
 
@@ -88,7 +71,7 @@ class Recorder(TorchDispatchMode):
         self.on_free: Callable[[int], None] | None = None
         self.host_allocations = False  # tensors made now live in host memory
         self._live: dict[int, _Reference] = {}
-        self._infos: dict[Any, _OpInfo] = {}
+        self._infos: dict[Any, OpInfo] = {}
         self._dtypes: dict[torch.dtype, str] = {}
         self._sequence_bounds: list[int] = [0]
         self._sequence_modules: list[str] = [""]
@@ -198,7 +181,7 @@ class Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         info = self._infos.get(func)
         if info is None:
-            info = self._infos[func] = _describe(func)
+            info = self._infos[func] = describe(func)
         if info.silent and not args:
             return func(*args, **kwargs)
         if func is torch.ops.aten._local_scalar_dense.default and self.phase is Phase.OPTIMIZER:
@@ -209,18 +192,18 @@ class Recorder(TorchDispatchMode):
         self._write_down(info, phase, module, before, args, kwargs, result)
         return result
 
-    def _execute(self, func: Any, info: _OpInfo, args: Any, kwargs: Any) -> Any:
+    def _execute(self, func: Any, info: OpInfo, args: Any, kwargs: Any) -> Any:
         if info.foreach and not (args[0] and args[0][0].dim() == 0):
             # Hundreds of tensors in one launch: their shapes are known, no need to ask for each.
             return [torch.empty_like(t) for t in args[0]] if info.functional_foreach else None
         if info.name == "aten._cudnn_rnn.default":
-            return _cudnn_rnn(args)
+            return _cudnn_rnn.forward(args)
         if info.name == "aten._cudnn_rnn_backward.default":
-            return _cudnn_rnn_backward(args)
+            return _cudnn_rnn.backward(args)
         return func(*args, **kwargs)
 
     def _write_down(
-        self, info: _OpInfo, phase: Phase, module: str, before: int, args: Any, kwargs: Any, result: Any
+        self, info: OpInfo, phase: Phase, module: str, before: int, args: Any, kwargs: Any, result: Any
     ) -> None:
         fresh = False
         outputs: list[torch.Tensor] = []
@@ -297,128 +280,3 @@ def _tensors(values: Iterable[Any]) -> Iterable[torch.Tensor]:
             yield value
         elif isinstance(value, (list, tuple)):
             yield from _tensors(value)
-
-
-def _describe(func: Any) -> _OpInfo:
-    schema = func._schema
-    name = str(func)
-    mutated = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    positions = {a.name: i for i, a in enumerate(x for x in schema.arguments if not x.kwarg_only)}
-    foreach = schema.name.startswith(("aten::_foreach_", "aten::_fused_adam", "aten::_fused_sgd", "aten::_fused_adagrad",
-                                      "aten::_amp_foreach_"))  # fmt: skip
-    short = schema.name.removeprefix("aten::")
-    tags = tuple(("pointwise", True) for tag in func.tags if tag == torch.Tag.pointwise)
-    return _OpInfo(
-        name=name,
-        silent=schema.name in _SILENT
-        or (
-            not schema.name.startswith(("aten::", "torchvision::")) and schema.name.startswith(("prim::", "profiler::"))
-        )
-        or short.startswith(("empty", "new_empty")),
-        foreach=foreach,
-        functional_foreach=foreach and not mutated,
-        written=tuple(positions[a.name] for a in mutated if a.name in positions),
-        written_keywords=tuple(a.name for a in mutated if a.name not in positions),
-        attributes=tags,
-        annotate=_ANNOTATIONS.get(short),
-    )
-
-
-# ---- attributes the cost model reads -------------------------------------------------------------------------------
-
-
-def _convolution(args: Any, kwargs: Any) -> tuple[tuple[str, Attribute], ...]:
-    weight, stride, dilation, transposed, groups = args[1], args[3], args[5], args[6], args[8]
-    return _convolution_attributes(weight, stride, dilation, transposed, groups)
-
-
-def _convolution_backward(args: Any, kwargs: Any) -> tuple[tuple[str, Attribute], ...]:
-    weight, stride, dilation, transposed, groups, mask = args[2], args[4], args[6], args[7], args[9], args[10]
-    return (
-        *_convolution_attributes(weight, stride, dilation, transposed, groups),
-        ("grad_input", mask[0]),
-        ("grad_weight", mask[1]),
-        ("grad_bias", mask[2]),
-    )
-
-
-def _convolution_attributes(
-    weight: torch.Tensor, stride: list[int], dilation: list[int], transposed: bool, groups: int
-) -> tuple[tuple[str, Attribute], ...]:
-    return (
-        ("groups", int(groups)),
-        ("transposed", bool(transposed)),
-        ("dims", weight.dim() - 2),
-        ("stride", max(stride)),
-        ("dilation", max(dilation)),
-        ("tf32", torch.backends.cudnn.allow_tf32),
-    )
-
-
-def _matmul(args: Any, kwargs: Any) -> tuple[tuple[str, Attribute], ...]:
-    return (("tf32", torch.get_float32_matmul_precision() != "highest"),)
-
-
-def _attention(kernel: str, causal: int) -> Callable[[Any, Any], tuple[tuple[str, Attribute], ...]]:
-    def annotate(args: Any, kwargs: Any) -> tuple[tuple[str, Attribute], ...]:
-        is_causal = args[causal] if causal < len(args) else kwargs.get("is_causal", False)
-        return (("kernel", kernel), ("is_causal", bool(is_causal)))
-
-    return annotate
-
-
-def _rnn(offset: int) -> Callable[[Any, Any], tuple[tuple[str, Attribute], ...]]:
-    def annotate(args: Any, kwargs: Any) -> tuple[tuple[str, Attribute], ...]:
-        hidden, layers, batch_first, bidirectional = (args[offset + i] for i in (1, 3, 4, 7))
-        return (
-            ("hidden_size", int(hidden)),
-            ("num_layers", int(layers)),
-            ("bidirectional", bool(bidirectional)),
-            ("seq_len", int(args[0].shape[1 if batch_first else 0])),
-        )
-
-    return annotate
-
-
-_ANNOTATIONS: dict[str, Callable[[Any, Any], tuple[tuple[str, Attribute], ...]]] = {
-    "convolution": _convolution,
-    "convolution_backward": _convolution_backward,
-    "mm": _matmul,
-    "addmm": _matmul,
-    "bmm": _matmul,
-    "baddbmm": _matmul,
-    "_scaled_dot_product_flash_attention": _attention("flash", 4),
-    "_scaled_dot_product_flash_attention_backward": _attention("flash", 11),
-    "_scaled_dot_product_efficient_attention": _attention("efficient", 6),
-    "_scaled_dot_product_efficient_attention_backward": _attention("efficient", 11),
-    "_scaled_dot_product_flash_attention_for_cpu": _attention("flash", 4),
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention("flash", 7),
-    "_cudnn_rnn": _rnn(6),
-    "_cudnn_rnn_backward": _rnn(10),
-}
-
-
-# ---- cuDNN RNNs: fake tensors have no backward for them ------------------------------------------------------------
-
-
-def _cudnn_rnn(args: Any) -> tuple[torch.Tensor, ...]:
-    """Output, hy, cy, reserve, weight buffer as cuDNN gives them.
-
-    The reserve holds, for each layer, direction and time step, the gates and the new state that backward needs (4 gates
-    + 2 for an LSTM, 3 + 2 for a GRU, 1 + 1 otherwise): an assumption; cuDNN does not document the size.
-    """
-    data, _, _, _, hx, cx, mode, hidden, proj, layers, batch_first, dropout, train, bidirectional = args[:14]
-    directions = 2 if bidirectional else 1
-    batch, steps = (data.shape[0], data.shape[1]) if batch_first else (data.shape[1], data.shape[0])
-    width = (proj or hidden) * directions
-    shape = (batch, steps, width) if batch_first else (steps, batch, width)
-    per_step = {2: 6, 3: 5}.get(mode, 2) * hidden * directions * layers
-    reserve = data.new_empty(batch * steps * per_step * data.element_size() if train else 0, dtype=torch.uint8)
-    cy = torch.empty_like(cx) if cx is not None else data.new_empty(0)
-    return data.new_empty(shape), torch.empty_like(hx), cy, reserve, data.new_empty(0)
-
-
-def _cudnn_rnn_backward(args: Any) -> tuple[Any, ...]:
-    data, weights, _, _, hx, cx = args[:6]
-    dcx = torch.empty_like(cx) if cx is not None else None
-    return torch.empty_like(data), torch.empty_like(hx), dcx, [torch.empty_like(w) for w in weights]

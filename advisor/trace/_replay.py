@@ -29,43 +29,6 @@ class ReplayInvalidError(Exception):
     """The blocks of a chain do not give equal records."""
 
 
-@dataclass(slots=True)
-class _Segment:
-    """What one block did in one direction: a slice of the recorder's lists."""
-
-    first_op: int
-    last_op: int
-    first_event: int
-    last_event: int
-    allocated: list[int]  # storages taken inside, in order
-
-
-@dataclass(slots=True)
-class _Call:
-    """One call of one block in one pass."""
-
-    position: int
-    name: str
-    inputs: list[int]  # storages of the tensors that come in
-    outputs: list[int]
-    needs_gradient: list[bool] = field(default_factory=list)  # which inputs do
-    sequence: tuple[int, int] = (0, 0)  # autograd nodes made inside
-    forward: _Segment | None = None
-    roles: list[int] = field(default_factory=list)  # storages taken in forward, by order
-    incoming: list[int] = field(default_factory=list)  # storages of the gradients of the outputs
-    replayed: bool = False
-
-
-@dataclass(slots=True)
-class _Pass:
-    """One forward and backward through a chain."""
-
-    calls: list[_Call] = field(default_factory=list)
-    backward: _Segment | None = None  # of block n-2
-    outgoing: list[int | None] = field(default_factory=list)  # block n-2: storages of the gradients of its inputs
-    mirrored: dict[int, list[int]] = field(default_factory=dict)  # storage of a template -> the same in replayed blocks
-
-
 class BlockReplayer:
     """Context manager that puts itself in front of every block of every long chain."""
 
@@ -114,7 +77,7 @@ class _Chain:
         self.recorder = recorder
         self.blocks = blocks
         self.length = len(blocks)
-        self.passes: list[_Pass] = []
+        self.passes: list[Pass] = []
         self.parameters = [list(block.parameters()) for _, block in blocks]
         self.constants = [[*block.parameters(), *block.buffers()] for _, block in blocks]
         self._forwards: list[Callable[..., Any]] = []
@@ -141,7 +104,7 @@ class _Chain:
             if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
                 raise ReplayInvalidError("saved-tensor hooks")
             if position == 0:
-                self.passes.append(_Pass())
+                self.passes.append(Pass())
             if not self.passes or len(self.passes[-1].calls) != position:
                 raise ReplayInvalidError("blocks are not called one after another")
             if position < HEAD or position >= self.length - HEAD:
@@ -154,16 +117,16 @@ class _Chain:
 
     def _run(self, position: int, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         recorder, current = self.recorder, self.passes[-1]
-        tensors = _tensors((args, kwargs))
-        call = _Call(position, self.blocks[position][0], [recorder.storage_of(t) for t in tensors], [])
+        tensors = tensors_of((args, kwargs))
+        call = Call(position, self.blocks[position][0], [recorder.storage_of(t) for t in tensors], [])
         call.needs_gradient = [t.requires_grad for t in tensors]
         first_op, first_event, first_storage = len(recorder.ops), len(recorder.events), len(recorder.storages)
         start = torch.autograd._get_sequence_nr()
         output = forward(*args, **kwargs)
         call.sequence = start, torch.autograd._get_sequence_nr()
         call.roles = list(range(first_storage, len(recorder.storages)))
-        call.forward = _Segment(first_op, len(recorder.ops), first_event, len(recorder.events), call.roles)
-        outputs = _tensors(output)
+        call.forward = Segment(first_op, len(recorder.ops), first_event, len(recorder.events), call.roles)
+        outputs = tensors_of(output)
         call.outputs = [recorder.storage_of(t) for t in outputs]
         if set(call.outputs) & set(call.inputs) or len(set(call.outputs)) != len(outputs):
             raise ReplayInvalidError("an output shares memory with an input")
@@ -174,26 +137,26 @@ class _Chain:
                     tensor.register_hook(_note_gradient(recorder, call.incoming, slot))
         current.calls.append(call)
         if position == 1:
-            self._template = _Template(args, kwargs, output)
+            self._template = Template(args, kwargs, output)
         return output
 
     def _replay(self, position: int, args: Any, kwargs: Any) -> Any:
         recorder, current = self.recorder, self.passes[-1]
         template, before = current.calls[1], current.calls[position - 1]
-        tensors = _tensors((args, kwargs))
+        tensors = tensors_of((args, kwargs))
         storages = [recorder.storage_of(t) for t in tensors]
         if not self._template.matches(args, kwargs):
             raise ReplayInvalidError("blocks are called with other arguments")
-        mapping = _Mapping()
+        mapping = Mapping()
         for mine, theirs in zip(storages, template.inputs, strict=True):
             expected = self._carried(theirs, current.calls[0], before)
             if mine != expected:
                 raise ReplayInvalidError("an argument comes from elsewhere")
             mapping.external[theirs] = mine
         self._map_constants(mapping, 1, position)
-        call = _Call(position, self.blocks[position][0], storages, [], replayed=True)
+        call = Call(position, self.blocks[position][0], storages, [], replayed=True)
         assert template.forward is not None
-        call.roles = self._emit(template.forward, mapping, template.name, call.name)
+        call.roles = write_down(recorder, template.forward, mapping)
         for theirs, mine in zip(template.roles, call.roles, strict=True):
             if recorder.storages[theirs].alive and recorder.storages[mine].alive:
                 current.mirrored.setdefault(theirs, []).append(mine)
@@ -204,7 +167,7 @@ class _Chain:
         current.calls.append(call)
         return self._outputs(call, current, tensors)
 
-    def _carried(self, theirs: int, previous: _Call, before: _Call) -> int:
+    def _carried(self, theirs: int, previous: Call, before: Call) -> int:
         """What stands here for a storage that came into block 1: an output of the block before, or the same."""
         if theirs in previous.outputs:
             return before.outputs[previous.outputs.index(theirs)]
@@ -212,11 +175,11 @@ class _Chain:
             return before.roles[previous.roles.index(theirs)]
         return theirs
 
-    def _map_constants(self, mapping: _Mapping, template: int, position: int) -> None:
+    def _map_constants(self, mapping: Mapping, template: int, position: int) -> None:
         for theirs, mine in zip(self.constants[template], self.constants[position], strict=True):
             mapping.external[self.recorder.storage_of(theirs)] = self.recorder.storage_of(mine)
 
-    def _outputs(self, call: _Call, current: _Pass, tensors: list[torch.Tensor]) -> Any:
+    def _outputs(self, call: Call, current: Pass, tensors: list[torch.Tensor]) -> Any:
         recorder = self.recorder
         recorder.paused = True
         try:
@@ -231,14 +194,14 @@ class _Chain:
 
     # ---- backward ----------------------------------------------------------------------------------------------
 
-    def replay_backward(self, call: _Call, current: _Pass, grads: Iterable[torch.Tensor | None]) -> list[int | None]:
+    def replay_backward(self, call: Call, current: Pass, grads: Iterable[torch.Tensor | None]) -> list[int | None]:
         """Write the backward of a replayed block; returns storages of the gradients of its inputs."""
         recorder = self.recorder
         template = current.calls[self.length - 2]
         if current.backward is None:
             self._find_backward(current)
         assert current.backward is not None
-        mapping = _Mapping()
+        mapping = Mapping()
         for theirs, mine in zip(template.roles, call.roles, strict=True):
             mapping.external[theirs] = mine
         for theirs, mine in zip(template.inputs, call.inputs, strict=True):
@@ -251,7 +214,7 @@ class _Chain:
         for theirs, before in zip(self._gradients(template.position), accumulated, strict=True):
             if before is not None and theirs is not None:
                 mapping.external[theirs] = recorder.storage_of(before)
-        taken = self._emit(current.backward, mapping, template.name, call.name)
+        taken = write_down(recorder, current.backward, mapping)
         self._set_gradients(template.position, call.position, mapping)
         outgoing = [None if theirs is None else mapping.apply(theirs) for theirs in current.outgoing]
         kept = {*outgoing, *(g for g in self._gradients(call.position))}
@@ -260,7 +223,7 @@ class _Chain:
                 recorder.free(storage)
         return outgoing
 
-    def _find_backward(self, current: _Pass) -> None:
+    def _find_backward(self, current: Pass) -> None:
         """Cut block n-2's backward out of the records: it has just ended."""
         recorder = self.recorder
         template = current.calls[self.length - 2]
@@ -284,7 +247,7 @@ class _Chain:
             raise ReplayInvalidError("backward of two blocks is interleaved")
         first_event, last_event = recorder.events_before[first], recorder.events_before[last + 1]
         allocated = [e.storage for e in recorder.events[first_event:last_event] if e.is_alloc]
-        current.backward = _Segment(first, last + 1, first_event, last_event, allocated)
+        current.backward = Segment(first, last + 1, first_event, last_event, allocated)
         following = current.calls[self.length - 3]
         if -1 in following.incoming:
             raise ReplayInvalidError("an output has no gradient")
@@ -292,14 +255,14 @@ class _Chain:
         if any(need and out is None for need, out in zip(template.needs_gradient, current.outgoing, strict=True)):
             raise ReplayInvalidError("an argument shared by the blocks needs a gradient")
 
-    def _outgoing(self, storage: int, current: _Pass) -> int | None:
+    def _outgoing(self, storage: int, current: Pass) -> int | None:
         before = current.calls[self.length - 3]
         return before.incoming[before.outputs.index(storage)] if storage in before.outputs else None
 
     def _gradients(self, position: int) -> list[int | None]:
         return [None if p.grad is None else self.recorder.storage_of(p.grad) for p in self.parameters[position]]
 
-    def _set_gradients(self, template: int, position: int, mapping: _Mapping) -> None:
+    def _set_gradients(self, template: int, position: int, mapping: Mapping) -> None:
         recorder = self.recorder
         for theirs, mine in zip(self.parameters[template], self.parameters[position], strict=True):
             if theirs.grad is None or mine.grad is not None:
@@ -313,68 +276,7 @@ class _Chain:
             recorder.attach(grad.untyped_storage(), index)
             mine.grad = grad
 
-    # ---- writing records ---------------------------------------------------------------------------------------
-
-    def _emit(self, segment: _Segment, mapping: _Mapping, template_name: str, name: str) -> list[int]:
-        """Append a segment's records once more, mapped; returns the storages taken, in order."""
-        recorder = self.recorder
-        taken: list[int] = []
-        event = segment.first_event
-        for index in range(segment.first_op, segment.last_op + 1):
-            at_end = index == segment.last_op
-            stop = segment.last_event if at_end else recorder.events_before[index]
-            self._emit_events(event, stop, mapping, taken, template_name, name)
-            event = stop
-            if at_end:
-                break
-            before = len(recorder.events)
-            # An operator's own allocations come between its start and the next operator's.
-            upto = recorder.events_before[index + 1] if index + 1 < segment.last_op else segment.last_event
-            event = self._emit_own(event, upto, index, mapping, taken, template_name, name)
-            self._append(recorder.ops[index], mapping, template_name, name, before)
-        return taken
-
-    def _emit_own(
-        self, event: int, stop: int, op: int, mapping: _Mapping, taken: list[int], template_name: str, name: str
-    ) -> int:
-        """Events of operator `op` that were recorded before it was itself (its outputs)."""
-        events = self.recorder.events
-        while event < stop and events[event].position == op:
-            self._emit_event(events[event], mapping, taken, template_name, name)
-            event += 1
-        return event
-
-    def _emit_events(
-        self, start: int, stop: int, mapping: _Mapping, taken: list[int], template_name: str, name: str
-    ) -> None:
-        for event in self.recorder.events[start:stop]:
-            self._emit_event(event, mapping, taken, template_name, name)
-
-    def _emit_event(
-        self, event: MemoryEvent, mapping: _Mapping, taken: list[int], template_name: str, name: str
-    ) -> None:
-        recorder = self.recorder
-        if not event.is_alloc:
-            recorder.free(mapping.apply(event.storage))
-            return
-        source = recorder.storages[event.storage]
-        index = recorder.new_storage(source.nbytes, module=_renamed(source.module, template_name, name))
-        recorder.storages[index].phase = source.phase
-        recorder.storages[index].on_host = source.on_host
-        mapping.external[event.storage] = index
-        taken.append(index)
-
-    def _append(self, op: OpRecord, mapping: _Mapping, template_name: str, name: str, before: int) -> None:
-        self.recorder.append(
-            replace(
-                op,
-                module=_renamed(op.module, template_name, name),
-                microbatch=self.recorder.microbatch,
-                inputs=mapping.references(op.inputs),
-                outputs=mapping.references(op.outputs),
-            ),
-            events_before=before,
-        )
+    # ---- is it true --------------------------------------------------------------------------------------------
 
     def mirror_free(self, storage: int) -> None:
         """A template's storage died outside its segments (an autocast cache, say): so do its copies."""
@@ -384,8 +286,6 @@ class _Chain:
         for copy in current.mirrored.pop(storage, ()):
             if self.recorder.phase is Phase.FORWARD:
                 self.recorder.free(copy)
-
-    # ---- is it true --------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         for current in self.passes:
@@ -397,7 +297,7 @@ class _Chain:
                 if call.replayed and any(self.recorder.storages[s].alive for s in call.roles):
                     raise ReplayInvalidError("a block leaves something behind")
 
-    def _check_nothing_escapes(self, current: _Pass, inner: set[int]) -> None:
+    def _check_nothing_escapes(self, current: Pass, inner: set[int]) -> None:
         call = current.calls[1]
         outputs = set(call.outputs)
         assert call.forward is not None
@@ -416,60 +316,6 @@ class _Chain:
                     raise ReplayInvalidError("something inside a block is read outside")
 
 
-class _Mapping:
-    """From the storages of a template to those of the block written down."""
-
-    def __init__(self) -> None:
-        self.external: dict[int, int] = {}
-
-    def apply(self, storage: int) -> int:
-        return self.external.get(storage, storage)
-
-    def references(self, refs: tuple[TensorRef, ...]) -> tuple[TensorRef, ...]:
-        external = self.external
-        return tuple(
-            ref if (mapped := external.get(ref.storage)) is None else replace(ref, storage=mapped) for ref in refs
-        )
-
-
-class _Template:
-    """Shapes of one block's arguments and outputs, without holding the tensors."""
-
-    def __init__(self, args: Any, kwargs: Any, output: Any) -> None:
-        self._arguments = _description((args, kwargs))
-        leaves, self._spec = pytree.tree_flatten(output)
-        self._leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        self._is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
-        self.outputs = [
-            (tuple(t.shape), t.stride(), t.dtype, t.requires_grad) for t in leaves if isinstance(t, torch.Tensor)
-        ]
-
-    def matches(self, args: Any, kwargs: Any) -> bool:
-        return _description((args, kwargs)) == self._arguments
-
-    def rebuild(self, tensors: list[torch.Tensor]) -> Any:
-        remaining = iter(tensors)
-        leaves = [
-            next(remaining) if tensor else leaf for tensor, leaf in zip(self._is_tensor, self._leaves, strict=True)
-        ]
-        return pytree.tree_unflatten(leaves, self._spec)
-
-
-def _description(arguments: Any) -> tuple[object, ...]:
-    leaves, spec = pytree.tree_flatten(arguments)
-    return (
-        spec,
-        *(
-            (tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.requires_grad)
-            if isinstance(leaf, torch.Tensor)
-            else leaf
-            if isinstance(leaf, (bool, int, float, str, type(None)))
-            else id(leaf)
-            for leaf in leaves
-        ),
-    )
-
-
 class _Replayed(torch.autograd.Function):
     """The output of a block that was not run; its backward writes the block's backward records."""
 
@@ -477,9 +323,9 @@ class _Replayed(torch.autograd.Function):
     def forward(  # type: ignore[override]
         ctx: Any,
         chain: _Chain,
-        call: _Call,
-        current: _Pass,
-        template: _Template,
+        call: Call,
+        current: Pass,
+        template: Template,
         num_inputs: int,
         *inputs: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
@@ -521,13 +367,3 @@ def _note_gradient(recorder: Recorder, incoming: list[int], slot: int) -> Callab
         incoming[slot] = recorder.storage_of(grad)
 
     return hook
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
-def _renamed(module: str, template: str, name: str) -> str:
-    if module == template or module.startswith(template + "."):
-        return name + module[len(template) :]
-    return module

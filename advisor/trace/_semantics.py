@@ -17,6 +17,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _foreach_utils
 
+from advisor.trace import _cudnn_rnn
 from advisor.trace.records import TraceTarget
 
 # ATen/autocast_mode.h, torch 2.13, shared by every CUDA-like backend.
@@ -53,9 +54,8 @@ def target_semantics(target: TraceTarget) -> Iterator[None]:
         library.impl("scaled_dot_product_attention", _attention(target), "AutogradCPU")
         if target.device_type == "cuda":
             library.impl("batch_norm", _batch_norm, "AutogradCPU")
-            for name, mode in (("rnn_relu.input", 0), ("rnn_tanh.input", 1), ("gru.input", 3)):
-                library.impl(name, _cudnn_rnn(mode), "AutogradCPU")
-            library.impl("lstm.input", _cudnn_lstm, "AutogradCPU")
+            for name, kernel in _cudnn_rnn.KERNELS.items():
+                library.impl(name, kernel, "AutogradCPU")
         stack.enter_context(_foreach_by_default())
         yield
 
@@ -270,85 +270,3 @@ def _batch_norm(
     else:
         out = torch.ops.aten.native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
     return out[0]  # type: ignore[no-any-return]
-
-
-def _cudnn_lstm(
-    input: torch.Tensor,
-    hx: list[torch.Tensor],
-    params: list[torch.Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    hidden, projected = hx[1].shape[-1], hx[0].shape[-1]
-    proj_size = 0 if hidden == projected else projected
-    stride = (4 if has_biases else 2) + (1 if proj_size else 0)
-    out = _call_cudnn(
-        input,
-        params,
-        stride,
-        hx[0],
-        hx[1],
-        2,
-        hidden,
-        proj_size,
-        num_layers,
-        batch_first,
-        dropout,
-        train,
-        bidirectional,
-    )
-    return out[0], out[1], out[2]
-
-
-def _cudnn_rnn(mode: int) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    def kernel(
-        input: torch.Tensor,
-        hx: torch.Tensor,
-        params: list[torch.Tensor],
-        has_biases: bool,
-        num_layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
-        batch_first: bool,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        stride = 4 if has_biases else 2
-        size = hx.shape[-1]
-        out = _call_cudnn(
-            input, params, stride, hx, None, mode, size, 0, num_layers, batch_first, dropout, train, bidirectional
-        )
-        return out[0], out[1]
-
-    return kernel
-
-
-def _call_cudnn(
-    input: torch.Tensor, params: list[torch.Tensor], stride: int, hx: torch.Tensor, cx: torch.Tensor | None, *rest: Any
-) -> Any:
-    if torch.is_autocast_enabled("cpu"):  # autocast/RNN: weights are cast and flattened anew
-        dtype = torch.get_autocast_dtype("cpu")
-        input, hx = input.to(dtype), hx.to(dtype)
-        params, cx = [p.to(dtype) for p in params], None if cx is None else cx.to(dtype)
-    mode, hidden, proj, layers, batch_first, dropout, train, bidirectional = rest
-    return torch.ops.aten._cudnn_rnn(
-        input,
-        params,
-        stride,
-        None,
-        hx,
-        cx,
-        mode,
-        hidden,
-        proj,
-        layers,
-        batch_first,
-        dropout,
-        train,
-        bidirectional,
-        [],
-        None,
-    )

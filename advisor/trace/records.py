@@ -28,8 +28,17 @@ class Category(StrEnum):
     COMMUNICATION = "communication"  # buckets, gathered parameters, reduce inputs
 
 
+class _Packed:
+    """Pickles as its values: a trace of a hundred thousand records crosses a pipe, and slots alone are slow at that."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), tuple(getattr(self, name) for name in self.__slots__)
+
+
 @dataclass(frozen=True, slots=True)
-class TensorRef:
+class TensorRef(_Packed):
     """One tensor an operator reads or writes: a view of a storage."""
 
     storage: int  # index in StepTrace.storages
@@ -59,7 +68,7 @@ Attribute = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)
-class OpRecord:
+class OpRecord(_Packed):
     """One operator as the device would launch it."""
 
     name: str  # "aten.mm.default", as torch prints the overload
@@ -94,7 +103,7 @@ def _distinct(refs: tuple[TensorRef, ...]) -> Iterator[TensorRef]:
 
 
 @dataclass(frozen=True, slots=True)
-class StorageRecord:
+class StorageRecord(_Packed):
     """One block of memory: `nbytes` before the allocator rounds it."""
 
     nbytes: int
@@ -106,7 +115,7 @@ class StorageRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryEvent:
+class MemoryEvent(_Packed):
     """A storage is taken or given back; events are in program order."""
 
     position: int  # number of operators recorded before it: it happens during operator `position`

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from advisor.errors import UsageError, WorkloadError
-from advisor.workload.constructors import is_a
+from advisor.workload.constructors import bare_signature, is_a
 from advisor.workload.expressions import Expression, parse
 from advisor.workload.parts import Builder, Part
 from advisor.workload.spec import Guess
@@ -167,8 +167,7 @@ def missing_batch(model: torch.nn.Module, spec: TargetSpec, *, flag: str = "") -
         return WorkloadError(f"{name} has no forward of its own", hint=spec.command("--input f32:SHAPE", call))
     parameters = forward_parameters(model)
     needed = [p for p in parameters if p.default is p.empty] or parameters[:1]
-    signature = ", ".join(str(p.replace(annotation=p.empty)) for p in parameters)
-    message = f"nothing says what {name}.forward({signature}) is fed, and a size is never guessed"
+    message = f"nothing says what {name}.forward{bare_signature(model.forward)} is fed, and a size is never guessed"
     if flag:
         return WorkloadError(message, hint=spec.command(flag))
     forms = [_form_hint(first_layer(model)), *["f32:SHAPE"] * (len(needed) - 1)]

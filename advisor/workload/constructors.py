@@ -116,8 +116,13 @@ def _call(factory: Callable[..., Any]) -> str:
 
 def signature(factory: Callable[..., Any]) -> str:
     """`UNet(n_channels, n_classes, bilinear=False)`."""
-    shown = [str(parameter.replace(annotation=parameter.empty)) for parameter in parameters(factory)]
-    return f"{factory.__name__}({', '.join(shown)})"
+    return factory.__name__ + bare_signature(factory)
+
+
+def bare_signature(function: Callable[..., Any]) -> str:
+    """`(n_channels, n_classes, bilinear=False)`: without annotations."""
+    shown = (str(parameter.replace(annotation=parameter.empty)) for parameter in parameters(function))
+    return f"({', '.join(shown)})"
 
 
 def is_a(kind: type[Any], name: str) -> bool:

@@ -25,6 +25,8 @@ _PACKAGES = re.compile(r"[/\\](?:site|dist)-packages[/\\](?P<package>\w+)")
 # What a C++ operator raises leaves no frame of its own, so it surfaces in the frame of our dispatch mode that called
 # it. These types are not among those: raised in a frame of ours they are bugs of ours.
 _NEVER_FROM_OPERATORS = (AssertionError, AttributeError, LookupError, NameError)
+# The function that runs a model: one made of torch's own modules has no frame of the user's.
+_RUNS_MODEL = "call_model"
 # Import names that are not the name `pip` wants (from the packages' own installation pages).
 _DISTRIBUTIONS = {
     "cv2": "opencv-python",
@@ -76,11 +78,13 @@ def user_code(doing: str, *, hint: str | None = None, all_theirs: bool = False) 
 
 def is_our_bug(error: BaseException) -> bool:
     """Whether no frame of the user, or of a package they use, had a part in it."""
-    frames = [origin(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
-    if isinstance(error, _NEVER_FROM_OPERATORS) and frames and frames[-1] is Origin.OURS:
+    frames = traceback.extract_tb(error.__traceback__)
+    origins = [origin(frame.filename) for frame in frames]
+    if isinstance(error, _NEVER_FROM_OPERATORS) and origins and origins[-1] is Origin.OURS:
         return True
-    theirs = isinstance(error, SyntaxError | SystemExit) or Origin.USER in frames or Origin.PACKAGE in frames
-    return not theirs
+    if isinstance(error, SyntaxError | SystemExit) or any(frame.name == _RUNS_MODEL for frame in frames):
+        return False
+    return Origin.USER not in origins and Origin.PACKAGE not in origins
 
 
 def workload_error(error: BaseException, *, doing: str, hint: str | None = None) -> WorkloadError:

@@ -99,12 +99,6 @@ def _half_width(config: Any) -> dict[str, Any]:
     if width is None or heads is None or width[1] % 2 or width[1] % heads[1]:
         return {}
     change: dict[str, Any] = {width[0]: width[1] // 2, **_half(config, _FEED_FORWARD)}
-    key_value = _field(config, _KEY_VALUE_HEADS)
     if heads[1] % 2 == 0:
-        change[heads[0]] = heads[1] // 2
-        if key_value is not None and key_value[1] % 2 == 0:
-            change[key_value[0]] = key_value[1] // 2
-        elif key_value is not None and (heads[1] // 2) % key_value[1]:
-            return {}
-        return change
+        return {**change, heads[0]: heads[1] // 2, **_half(config, _KEY_VALUE_HEADS)}  # an odd number divides both
     return change if (width[1] // 2) % (heads[1] * _HEAD_SIZE_MULTIPLE) == 0 else {}

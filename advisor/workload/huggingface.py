@@ -91,7 +91,7 @@ def _config(transformers: Any, fields: dict[str, Any], path: Path) -> Any:
         if config_class is None:
             raise WorkloadError(
                 f"{shown(path)} has no model_type and no architectures: nothing says which model it is of",
-                hint="add the field, as in \"model_type\": \"bert\"",
+                hint='add the field, as in "model_type": "bert"',
             )
     elif model_type in known:
         config_class = known[model_type]
@@ -137,9 +137,7 @@ def _computes_loss(kind: Any) -> bool:
     return bool({"labels", "start_positions"} & set(inspect.signature(kind.forward).parameters))
 
 
-def _forms(
-    kind: Any, config: Any, inputs: Sequence[str], path: Path
-) -> tuple[Mapping[str, TensorForm], str | None]:
+def _forms(kind: Any, config: Any, inputs: Sequence[str], path: Path) -> tuple[Mapping[str, TensorForm], str | None]:
     """Name of each forward argument and its tensor; empty where its sizes are not certain. And why, where guessed."""
     given = parse_tensor_form(inputs[0], flag="--input") if inputs else None
     if len(inputs) > 1:

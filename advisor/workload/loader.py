@@ -91,9 +91,7 @@ def _opened(target: Target) -> UserFile:
     module = import_module(target.location)
     if module.__file__ is None:
         raise WorkloadError(f"{target.location} is a folder of modules, not a module")
-    return UserFile(
-        target=target.location, path=Path(module.__file__), module_name=module.__name__, names=vars(module)
-    )
+    return UserFile(target=target.location, path=Path(module.__file__), module_name=module.__name__, names=vars(module))
 
 
 def _file_source(spec: TargetSpec, file: UserFile, named: str | None) -> Source:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from advisor.errors import UsageError, WorkloadError
+from advisor.workload.constructors import bare_signature
 from advisor.workload.expressions import Expression, parse
 from advisor.workload.parts import Part
 from advisor.workload.spec import Guess
@@ -66,13 +67,13 @@ def _arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _check_call(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     # Found here, a call that can't work is an error in the batch; found inside torch it is a bare TypeError.
-    signature = inspect.signature(model.forward)
     try:
-        signature.bind(*args, **kwargs)
+        inspect.signature(model.forward).bind(*args, **kwargs)
     except TypeError as error:
         fed = [type(value).__name__ for value in args] + [f"{key}=" for key in kwargs]
         raise WorkloadError(
-            f"{type(model).__name__}.forward{signature} can't take the batch ({', '.join(fed)}): {error}",
+            f"{type(model).__name__}.forward{bare_signature(model.forward)} "
+            f"can't take the batch ({', '.join(fed)}): {error}",
             hint="--batch: a tuple is positional, a dict keywords, a tensor one argument; "
             "--call 'model.method(*batch)' where forward is not the way in",
         ) from None

@@ -86,11 +86,11 @@ def run_step(step: Prepared, *, on_phase: OnPhase | None = None) -> torch.Tensor
                 check_loss(loss)
                 if execution.num_microbatches > 1:
                     loss = loss / execution.num_microbatches
+            total = loss.detach() if total is None else total + loss.detach()
             if step.scaler is not None:
                 loss = step.scaler.scale(loss)
             notify(Phase.BACKWARD, microbatch)
             loss.backward()  # type: ignore[no-untyped-call]
-            total = loss.detach() if total is None else total + loss.detach()
             del loss
         notify(Phase.OPTIMIZER, 0)
         if step.scaler is not None and isinstance(step.optimizer, torch.optim.Optimizer):

@@ -47,7 +47,7 @@ class FakeSession:
 
 def answering(monkeypatch: pytest.MonkeyPatch, question: str, answer: Callable) -> None:
     monkeypatch.setattr(child, "ChildSession", FakeSession)
-    monkeypatch.setattr(analysis, question, answer, raising=False)
+    monkeypatch.setattr(analysis, f"{question}_session", answer)
 
 
 def raising(error: BaseException) -> Callable:
@@ -120,7 +120,7 @@ def test_gate_policy_with_flags_over_it(run: Callable, tmp_path: Path) -> None:
     ],
 )
 def test_not_answered(run: Callable, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str) -> None:
-    monkeypatch.setattr(analysis, "assess", raising(AssertionError("must not be asked")), raising=False)
+    monkeypatch.setattr(analysis, "assess_session", raising(AssertionError("must not be asked")))
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert message in err

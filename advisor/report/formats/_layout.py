@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from advisor.report.blocks import Bar, Bars, Cell, Column, Table
+from advisor.report.blocks import Bars, Cell, Column, Table
 
 _GAP = 2
 _INDENT = 2
@@ -30,14 +30,13 @@ def table_lines(table: Table, console: Console) -> Iterator[Text]:
     if notes and room >= _NARROWEST_NOTE:
         widths[notes[0]] = min(widths[notes[0]], room)
         beside, notes = tuple(sorted((*beside, notes[0]))), notes[1:]
-    shown = _fit([table.columns[i] for i in beside], [widths[i] for i in beside], _least_widths(table, beside), width)
-    header = [Text(table.columns[i].title, style="bold") for i in beside]
-    aligns = [table.columns[i].align for i in beside]
-    if any(text.plain for text in header):
-        yield from _row(header, shown, aligns, console)
+    columns = [table.columns[i] for i in beside]
+    shown = _fit(columns, [widths[i] for i in beside], _least_widths(table, beside), width)
+    if any(column.title for column in columns):
+        yield from _row([column.title for column in columns], shown, columns, console, style="bold")
         yield Text(" " * _INDENT + "─" * (sum(shown) + _GAP * (len(shown) - 1)), style="dim")
     for row in table.rows:
-        yield from _row([Text(row[i].text) for i in beside], shown, aligns, console)
+        yield from _row([row[i].text for i in beside], shown, columns, console)
         for i in notes:
             yield from _indented(row[i], console)
 
@@ -80,25 +79,29 @@ def _fit(columns: Sequence[Column], natural: list[int], least: list[int], width:
     return widths
 
 
-def _row(cells: Sequence[Text], widths: Sequence[int], aligns: Sequence[str], console: Console) -> Iterator[Text]:
-    wrapped = [list(cell.wrap(console, width)) or [Text()] for cell, width in zip(cells, widths, strict=True)]
+def _row(
+    texts: Sequence[str], widths: Sequence[int], columns: Sequence[Column], console: Console, *, style: str = ""
+) -> Iterator[Text]:
+    wrapped = [_wrapped(text, width, console) for text, width in zip(texts, widths, strict=True)]
     for line in range(max(len(lines) for lines in wrapped)):
         parts = []
-        for lines, width, align in zip(wrapped, widths, aligns, strict=True):
-            part = lines[line].copy() if line < len(lines) else Text()
-            part.rstrip()
-            part.align("right" if align == "right" else "left", width)
-            parts.append(part)
-        result = Text(" " * _INDENT) + Text(" " * _GAP).join(parts)
-        result.rstrip()
-        yield result
+        for lines, width, column in zip(wrapped, widths, columns, strict=True):
+            part = lines[line] if line < len(lines) else ""
+            blanks = " " * (width - cell_len(part))
+            parts.append(blanks + part if column.align == "right" else part + blanks)
+        yield Text((" " * _INDENT + (" " * _GAP).join(parts)).rstrip(), style=style)
+
+
+def _wrapped(text: str, width: int, console: Console) -> list[str]:
+    if cell_len(text) <= width:
+        return [text]
+    return [line.plain.rstrip() for line in Text(text).wrap(console, width)]
 
 
 def _indented(cell: Cell, console: Console) -> Iterator[Text]:
     indent = _INDENT * 3
-    for line in Text(cell.text, style="dim").wrap(console, console.width - indent):
-        line.rstrip()
-        yield Text(" " * indent) + line
+    for line in _wrapped(cell.text, console.width - indent, console):
+        yield Text(" " * indent + line, style="dim")
 
 
 def bar_lines(bars: Bars, console: Console) -> Iterator[Text]:
@@ -108,20 +111,15 @@ def bar_lines(bars: Bars, console: Console) -> Iterator[Text]:
     ]
     label = min(max((cell_len(bar.label) for bar in bars.bars), default=0), _LONGEST_LABEL)
     room = min(width - label - sum(w + _GAP for w in figures) - _GAP, _LONGEST_BAR)
-    titles = [Text(title, style="bold") for title in bars.columns]
-    aligns = ["left", *["right"] * len(figures)]
-    yield from _row([Text(), *titles], [label, *figures], aligns, console)
+    columns = (Column(""), *(Column(title, "right") for title in bars.columns))
+    widths = [label, *figures]
+    yield from _row([column.title for column in columns], widths, columns, console, style="bold")
     for bar in bars.bars:
-        yield from _bar(bar, [label, *figures], aligns, room, console)
-
-
-def _bar(bar: Bar, widths: list[int], aligns: list[str], room: int, console: Console) -> Iterator[Text]:
-    first, *rest = _row([Text(bar.label), *map(Text, bar.texts)], widths, aligns, console)
-    first.align("left", _INDENT + sum(widths) + _GAP * len(widths))
-    first.append(_drawn(bar.share, room), style="cyan")
-    first.rstrip()
-    yield first
-    yield from rest
+        first, *rest = _row([bar.label, *bar.texts], widths, columns, console)
+        first.align("left", _INDENT + sum(widths) + _GAP * len(widths))
+        first.append(_drawn(bar.share, room), style="cyan")
+        first.rstrip()
+        yield from (first, *rest)
 
 
 def _drawn(share: float, room: int) -> str:

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
@@ -17,7 +16,7 @@ from advisor.report.model import Report
 from advisor.report.view import Section, title
 
 _WIDEST = 120  # longer lines are hard to read
-_NARROWEST = 60
+_NARROWEST = 80  # figures don't wrap: narrower tables would break
 
 
 class Terminal:
@@ -59,27 +58,29 @@ class Terminal:
 
 def _print(block: Block, console: Console) -> None:
     if isinstance(block, Paragraph):
-        console.print(Text(block.text, style="bold" if block.strong else ""))
+        _print_text(block.text, console, style="bold" if block.strong else "")
         return
     if block.title:
-        console.print(Text(block.title, style="bold"))
+        _print_text(block.title, console, style="bold")
     match block:
         case Table() | Bars():
             for line in table_lines(block, console) if isinstance(block, Table) else bar_lines(block, console):
                 console.print(line, soft_wrap=True)
             if block.caption:
-                console.print(Padding(Text(block.caption, style="dim"), (0, 0, 0, 2)))
+                _print_text(block.caption, console, first="  ", style="dim")
         case Code(text=text):
             for row in text.splitlines():
                 console.print(Text(f"    {row}"), soft_wrap=True)  # to be copied: never broken
         case Notes(items=items):
             for item in items:
-                _print_item(item, console)
+                _print_text(item, console, first="  - ")
 
 
-def _print_item(item: str, console: Console) -> None:
-    for position, line in enumerate(Text(item).wrap(console, console.width - 4)):
-        console.print(Text("    " if position else "  - ") + line)
+def _print_text(text: str, console: Console, *, first: str = "", style: str = "") -> None:
+    """Wrapped text, later lines below the first; no blanks at the end of a line, which rich would leave."""
+    for position, line in enumerate(Text(text, style=style).wrap(console, console.width - len(first))):
+        line.rstrip()
+        console.print(Text(" " * len(first) if position else first) + line)
 
 
 FORMAT = Terminal()

@@ -199,7 +199,7 @@ def _fused_adam_quantised_(
         exp_avg_sq = _load(second_flat[codes], scale2, form, signed=False).lerp_(g.square(), 1 - beta2)
         _store(exp_avg, first_flat[codes], scale1, form, signed=True)
         _store(exp_avg_sq, second_flat[codes], scale2, form, signed=False)
-        denominator = exp_avg_sq.sqrt_().div_(math.sqrt(correction2)).add_(eps)
+        denominator = exp_avg_sq.sqrt().div_(math.sqrt(correction2)).add_(eps)
         flat[elements] = weights.addcdiv_(exp_avg, denominator, value=-lr / correction1).to(flat.dtype)
     for tensor, flattened in ((parameter, flat), (first, first_flat), (second, second_flat)):
         if flattened.data_ptr() != tensor.data_ptr():  # channels_last: the flat one is a copy

@@ -55,9 +55,14 @@ def test_a_place_that_can_t_be_written_is_refused_before_any_work(tmp_path: Path
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), output._beside(path) as file:
-        file.write("half")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with output._beside(path) as file:
+            file.write("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
     output.write(path, "new")

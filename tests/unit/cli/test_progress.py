@@ -24,9 +24,13 @@ def test_plain_lines_for_what_takes_long(capsys: pytest.CaptureFixture[str], mon
 
 
 def test_an_interrupt_ends_the_lines_too() -> None:
-    with pytest.raises(KeyboardInterrupt), progress.progress(quiet=False) as tell:
-        tell("tracing", None)
-        raise KeyboardInterrupt
+    def interrupted() -> None:
+        with progress.progress(quiet=False) as tell:
+            tell("tracing", None)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
 
 
 class Terminal(io.StringIO):

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from fabricated_traces import dense
 
 from advisor.cost.classes import OpClass, base_name, classify
 from advisor.trace.records import Attribute, OpRecord, Phase, TensorRef
-from fabricated_traces import dense
 
 NCHW = (4, 8, 16, 16)
 

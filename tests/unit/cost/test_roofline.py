@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+from fabricated_traces import dense
+
 from advisor.cost.classes import OpClass
 from advisor.cost.roofline import Work, key_of, work_of
 from advisor.trace.records import Attribute, OpRecord, Phase, TensorRef
-from fabricated_traces import dense
 
 
 def op(

@@ -117,12 +117,18 @@ def test_time_limit_with_a_few_steps_keeps_them():
 
 
 def test_time_limit_within_the_warm_up():
-    result = measured([60.0], time_limit_s=100)
+    result = measured([60.0], time_limit_s=50)
     assert result.outcome is Outcome.TIMED_OUT
     assert result.reason == "the time limit ended it after 1 of 2 warm-up steps; the last step took 60 s"
     assert result.step_time_s is None
     assert result.num_steps == 0
     assert result.peak_allocated_bytes == 700
+
+
+def test_a_slow_first_step_does_not_end_it():
+    result = measured([60.0, 1.0], time_limit_s=100)
+    assert result.outcome is Outcome.COMPLETED
+    assert result.step_time_s == 1.0
 
 
 @pytest.mark.parametrize("bad_step, num_steps", [(1, 0), (4, 2)])

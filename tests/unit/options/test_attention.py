@@ -1,12 +1,12 @@
 from dataclasses import replace
 
 import pytest
+from fabricated_facts import HEADS, TOKENS, some_facts, transformer_trace
+from small_workloads import mlp
 from torch import nn
 
 from advisor.errors import UsageError
 from advisor.options.attention import OPTION
-from fabricated_facts import HEADS, TOKENS, some_facts, transformer_trace
-from small_workloads import mlp
 
 
 def with_switch(trace, attribute):

@@ -1,9 +1,10 @@
 from dataclasses import replace
 
+from fabricated_facts import some_facts, transformer_trace
+
 from advisor.options.base import Recipe, unknown_value
 from advisor.options.precision import OPTION as PRECISION
 from advisor.trace.records import Phase
-from fabricated_facts import some_facts, transformer_trace
 
 
 def test_recipe_holds_only_what_is_not_default_and_sorted():

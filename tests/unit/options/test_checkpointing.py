@@ -1,11 +1,11 @@
 from dataclasses import replace
 
 import pytest
+from fabricated_facts import some_facts, transformer_trace
+from small_workloads import gpt, losses
 
 from advisor.options.checkpointing import OPTION
 from advisor.trace.records import Phase
-from fabricated_facts import some_facts, transformer_trace
-from small_workloads import gpt, losses
 
 
 def test_values_follow_the_longest_chain():

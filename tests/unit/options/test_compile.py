@@ -1,8 +1,8 @@
 import pytest
-
-from advisor.options.compile import OPTION
 from fabricated_facts import CPU, V100, a_device, some_facts
 from small_workloads import mlp
+
+from advisor.options.compile import OPTION
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 import pytest
+from fabricated_facts import some_facts, transformer_trace
+from small_workloads import gpt, losses, mlp
 
 from advisor.errors import UsageError
 from advisor.options.base import Risk
 from advisor.options.lora import OPTION
-from fabricated_facts import some_facts, transformer_trace
-from small_workloads import gpt, losses, mlp
 
 
 def test_only_for_a_fine_tune_of_blocks_with_linear_layers():

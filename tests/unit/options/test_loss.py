@@ -1,11 +1,11 @@
 from dataclasses import replace
 
 import pytest
+from fabricated_facts import WIDTH, some_facts, transformer_trace
+from small_workloads import gpt, losses, mlp
 
 from advisor.errors import UsageError
 from advisor.options.loss import OPTION
-from fabricated_facts import WIDTH, some_facts, transformer_trace
-from small_workloads import gpt, losses, mlp
 
 
 def test_offered_for_logits_larger_than_features():
@@ -32,7 +32,9 @@ def test_a_copy_of_the_logits_is_seen_through_and_other_work_is_not():
 
 
 def test_same_losses():
-    assert losses(OPTION.apply(gpt(layers=2), "chunked"), steps=3) == pytest.approx(losses(gpt(layers=2), steps=3), rel=1e-5)
+    assert losses(OPTION.apply(gpt(layers=2), "chunked"), steps=3) == pytest.approx(
+        losses(gpt(layers=2), steps=3), rel=1e-5
+    )
 
 
 def test_refuses_a_loss_it_did_not_touch():

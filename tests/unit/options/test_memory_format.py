@@ -1,12 +1,12 @@
 from dataclasses import replace
 
 import pytest
-
-from advisor.options.memory_format import OPTION
-from advisor.trace.records import Category, ParameterRecord
 from fabricated_facts import some_facts
 from fabricated_traces import TraceBuilder
 from small_workloads import convnet, losses
+
+from advisor.options.memory_format import OPTION
+from advisor.trace.records import Category, ParameterRecord
 
 
 def convolution(*, autocast: bool, weight_shape=(8, 3, 3, 3)):

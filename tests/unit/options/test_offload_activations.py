@@ -1,6 +1,7 @@
-from advisor.options.offload_activations import OPTION
 from fabricated_facts import CPU, a_device, some_facts
 from small_workloads import mlp
+
+from advisor.options.offload_activations import OPTION
 
 
 def test_legal_where_the_way_to_the_host_is_known():

@@ -1,9 +1,10 @@
 from dataclasses import replace
 
-from advisor.options.offload_optimizer import OPTION
-from advisor.trace.records import Category, StorageRecord
 from fabricated_facts import CPU, a_device, some_facts, transformer_trace
 from small_workloads import mlp
+
+from advisor.options.offload_optimizer import OPTION
+from advisor.trace.records import Category, StorageRecord
 
 
 def with_state(*, on_host: bool = False):

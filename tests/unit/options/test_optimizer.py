@@ -2,12 +2,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from fabricated_facts import some_facts, transformer_trace
+from small_workloads import losses, mlp
 
 from advisor.errors import UsageError
 from advisor.options.optimizer import OPTION
 from advisor.trace.records import OptimizerRecord
-from fabricated_facts import some_facts, transformer_trace
-from small_workloads import losses, mlp
 
 
 def facts_of(type_name, implementation):

@@ -1,11 +1,11 @@
 from dataclasses import replace
 
 import pytest
+from fabricated_facts import some_facts, transformer_trace
+from small_workloads import losses, mlp
 
 from advisor.errors import UsageError
 from advisor.options.optimizer_in_backward import OPTION
-from fabricated_facts import some_facts, transformer_trace
-from small_workloads import losses, mlp
 
 
 def test_not_with_accumulation():

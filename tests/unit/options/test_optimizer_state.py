@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from fabricated_facts import CPU, V100, some_facts, transformer_trace
+from small_workloads import losses, mlp
 
 from advisor.errors import UsageError
 from advisor.options.base import Risk
 from advisor.options.optimizer_state import OPTION
 from advisor.trace.records import OptimizerRecord
-from fabricated_facts import CPU, V100, some_facts, transformer_trace
-from small_workloads import losses, mlp
 
 
 @pytest.mark.parametrize(("device", "has_fp8"), [(None, True), (CPU, True), (V100, False)])
@@ -27,10 +27,10 @@ def test_other_optimizers_are_left_alone():
         changed.make_optimizer(changed.build_model())
 
 
-@pytest.mark.parametrize("value", ["adam-8bit", "adam-fp8", "adam-4bit"])
-def test_trains_as_adamw_does(value):
+@pytest.mark.parametrize(("value", "apart"), [("adam-8bit", 0.02), ("adam-fp8", 0.02), ("adam-4bit", 0.12)])
+def test_trains_as_adamw_does(value, apart):
     plain, quantised = losses(mlp(layers=2), steps=8), losses(OPTION.apply(mlp(layers=2), value), steps=8)
-    assert quantised == pytest.approx(plain, rel=0.05)
+    assert quantised == pytest.approx(plain, rel=apart)
     assert quantised[-1] < 0.8 * quantised[0]
 
 

@@ -1,9 +1,9 @@
 import pytest
+from fabricated_facts import some_facts
+from small_workloads import gpt
 
 from advisor.errors import UsageError
 from advisor.options.packing import OPTION
-from fabricated_facts import some_facts
-from small_workloads import gpt
 
 
 def test_the_value_carries_the_fill():

@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from fabricated_facts import CPU, V100, a_device, some_facts, transformer_trace
+from small_workloads import losses, mlp
 
 from advisor.options.base import Risk
 from advisor.options.precision import OPTION
 from advisor.trace.records import OptimizerRecord
 from advisor.workload.techniques.compensated import CompensatedAdam
-from fabricated_facts import CPU, V100, a_device, some_facts, transformer_trace
-from small_workloads import losses, mlp
 
 
 @pytest.mark.parametrize(

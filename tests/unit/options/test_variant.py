@@ -1,13 +1,13 @@
 from dataclasses import replace
 
 import pytest
+from fabricated_facts import some_facts
+from small_workloads import gpt
 from torch import nn
 
 from advisor.errors import UsageError
 from advisor.options.base import Risk
 from advisor.options.variant import OPTION
-from fabricated_facts import some_facts
-from small_workloads import gpt
 
 
 def test_offers_what_is_declared():

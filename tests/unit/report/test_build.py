@@ -170,7 +170,7 @@ def test_the_confirming_command_repeats_what_was_typed() -> None:
     typed = (
         Setting(name="batch", value="torch.randn(B, 8)", origin="flag"),
         Setting(name="input", value="f32:8", origin="flag"),
-        Setting(name="input", value="i64[0,9):4", origin="flag, over f32:4 in advisor.toml"),
+        Setting(name="input", value="i64[0,9):4", origin="flag, over f32:4 from advisor.toml"),
         Setting(name="loss", value="ce", origin="advisor.toml"),
         Setting(name="device", value="a100-sxm4-40gb", origin="flag"),
     )

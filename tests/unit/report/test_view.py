@@ -140,6 +140,9 @@ def test_blank_cost_says_why() -> None:
     shown = table(infeasible(), "One device beside distributed", first="")
     assert row(shown, "Cost")[1:] == ["-", "-"]
     assert "no price is stated for a100-sxm4-40gb (--price)" in shown.caption
+    free = replace(DISTRIBUTED, cost_usd=None)
+    shown = table(single_device().model_copy(update={"distributed": free}), "One device beside distributed", first="")
+    assert "no price is stated for dgx-a100-40gb (--price)" in shown.caption
 
 
 def test_blank_time_says_why() -> None:
@@ -148,16 +151,17 @@ def test_blank_time_says_why() -> None:
 
 def test_ladder_has_every_rung_with_its_reason() -> None:
     shown = table(single_device(), "What was tried on one device", first="Option")
-    assert len(shown.rows) == len(LADDER)
+    assert len(shown.rows) == len(LADDER) - 1
     taken = row(shown, "bf16 autocast")
     assert taken[1:6] == ["33.1 GiB", "4.1 s", "3.71 days", "numerics", "yes"]
     assert taken[6] == "fits with 6 GiB to spare and is the fastest step"
-    assert row(shown, "channels last")[1:4] == ["-", "-", "-"]
+    not_tried = next(b for b in blocks(single_device(), "What was tried on one device") if isinstance(b, Notes))
+    assert not_tried.items == ("channels last — there is no convolution",)
 
 
 def test_rejections_with_one_reason_are_one_line() -> None:
     notes = next(block for block in blocks(single_device(), "Scaling") if isinstance(block, Notes))
-    assert notes.items == ("48 devices, DDP on 48 devices: a global batch of 512 is not divisible by 48 ranks",)
+    assert notes.items == ("48 devices, DDP on 48 devices — a global batch of 512 is not divisible by 48 ranks",)
 
 
 def test_memory_parts_add_up_to_required() -> None:
@@ -223,7 +227,7 @@ def test_evidence() -> None:
     assert "4f6c1a0d9b7e8f2a" in page
     assert "none on record" in prose(undetermined(), "Evidence")
     settings = table(single_device(), "Evidence", first="Setting")
-    assert row(settings, "deadline")[2] == "flag, over 7d in advisor.toml"
+    assert row(settings, "deadline")[2] == "flag, over 7d from advisor.toml"
 
 
 def test_measured_beside_predicted() -> None:

@@ -17,7 +17,7 @@ def page(*blocks: object, width: int = 80) -> list[str]:
     return lines[3:]
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("width", [80, 100, 120])
 @pytest.mark.parametrize("kind", REPORTS)
 def test_no_line_is_wider_than_the_terminal_but_code(kind: str, width: int) -> None:
     report = REPORTS[kind]()
