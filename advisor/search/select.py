@@ -116,6 +116,16 @@ def _split_or_nothing(pricer: Pricer, single: DeviceSearch, parallel: ParallelSe
     floor = memory.required_bytes / largest
     usable = format_bytes(memory.usable_bytes)
     fewest = -(-memory.required_bytes // memory.usable_bytes)
+    deadline, finish = pricer.goal.deadline_s, single.nearest.finish_s
+    if deadline is not None and finish is not None and finish / largest > deadline:
+        at_best = format_seconds(finish / largest)
+        return Verdict(
+            kind=VerdictKind.INFEASIBLE,
+            undetermined=False,
+            sentence=f"Infeasible: split perfectly over {largest} devices it would still take {at_best}.",
+            margin=f"the deadline is {format_seconds(deadline)}",
+            would_have_to_give=f"a deadline of {at_best} or longer, or more than {largest} devices",
+        )
     if floor <= memory.usable_bytes:
         return Verdict(
             kind=VerdictKind.MODEL_PARALLEL,

@@ -16,8 +16,6 @@ from advisor.workload.target import Limits, TargetSpec, parse_target
 _OUTPUT_SHOWN = 5  # lines the user's code printed last, under an error
 # Importing torch takes 2 s on an idle machine and has taken 11 s on a busy one.
 _START_LIMIT_S = 120.0
-# The stopwatch keeps its own limit between steps; ours must only end what it can't: one step that never returns.
-_MEASURE_GRACE = 2.0
 
 _OUTCOMES = {
     Cause.TIME_LIMIT: Outcome.TIMED_OUT,
@@ -70,7 +68,8 @@ class ChildSession:
         child, _ = self._loaded_child()
         try:
             request = messages.Measure(recipe=recipe, time_limit_s=time_limit_s)
-            answer = child.ask(request, time_limit_s=time_limit_s * _MEASURE_GRACE)
+            # The stopwatch keeps its own limit between steps; ours ends a build or a step that never returns.
+            answer = child.ask(request, time_limit_s=time_limit_s + self._limits.time_s)
         finally:
             child.close()
         if isinstance(answer, Death):

@@ -23,7 +23,7 @@ from advisor.trace.records import (
     TensorRef,
 )
 
-_ACCUMULATE_GRAD = (1 << 64) - 1  # sequence number of every AccumulateGrad node
+ACCUMULATE_GRAD = (1 << 64) - 1  # sequence number of every AccumulateGrad node
 
 
 @dataclass(slots=True)
@@ -49,7 +49,12 @@ class _Reference(weakref.ref[torch.UntypedStorage]):
     key: int
 
 
-class Recorder(TorchDispatchMode):
+def sequence_number() -> int:
+    """Number that the next autograd node takes."""
+    return torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records operators on fake tensors, the bytes they take and when those are given back.
 
     `paused` lets the tracer create tensors that the user's step would not. Storages are followed by weak references, so
@@ -57,7 +62,7 @@ class Recorder(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.ops: list[OpRecord] = []
         self.events: list[MemoryEvent] = []
         self.storages: list[Storage] = []
@@ -89,7 +94,7 @@ class Recorder(TorchDispatchMode):
         self._mark_sequence(self.modules[-1] if self.modules else "")
 
     def _mark_sequence(self, name: str) -> None:
-        number = torch.autograd._get_sequence_nr()
+        number = sequence_number()
         if number == self._sequence_bounds[-1]:
             self._sequence_modules[-1] = name
         else:
@@ -101,18 +106,22 @@ class Recorder(TorchDispatchMode):
         self.current_sequence = None
         self.modules.clear()
 
+    def _memory_phase(self) -> Phase:
+        """Phase whose memory is taken or given back now; modules run in backward only to recompute."""
+        return Phase.RECOMPUTE if self.phase is Phase.BACKWARD and self.modules else self.phase
+
     def _where(self) -> tuple[Phase, str]:
         if self.phase is not Phase.BACKWARD:
             return self.phase, self.modules[-1] if self.modules else ""
-        node = torch._C._current_autograd_node()
+        node: Any = torch._C._current_autograd_node()
         if node is not None:
             # Sums of gradients run between two nodes: they belong to the one before.
             self.current_sequence = node._sequence_nr()
-            if self.current_sequence == _ACCUMULATE_GRAD:
+            if self.current_sequence == ACCUMULATE_GRAD:
                 return Phase.BACKWARD, self.parameter_modules.get(id(node.variable), "")
         if self.modules:
             return Phase.RECOMPUTE, self.modules[-1]
-        if self.current_sequence is None or self.current_sequence == _ACCUMULATE_GRAD:
+        if self.current_sequence is None or self.current_sequence == ACCUMULATE_GRAD:
             return Phase.BACKWARD, ""
         index = bisect.bisect_right(self._sequence_bounds, self.current_sequence) - 1
         return Phase.BACKWARD, self._sequence_modules[index]
@@ -138,7 +147,9 @@ class Recorder(TorchDispatchMode):
     ) -> int:
         """A storage taken now, without a tensor behind it."""
         index = len(self.storages)
-        self.storages.append(Storage(nbytes, self.phase, module, category, parameter, on_host=self.host_allocations))
+        self.storages.append(
+            Storage(nbytes, self._memory_phase(), module, category, parameter, on_host=self.host_allocations)
+        )
         self.events.append(MemoryEvent(len(self.ops), index, True))
         return index
 
@@ -160,7 +171,7 @@ class Recorder(TorchDispatchMode):
         if not storage.alive:
             return
         storage.alive = False
-        storage.freed_in = self.phase
+        storage.freed_in = self._memory_phase()
         self.events.append(MemoryEvent(len(self.ops), index, False))
         if self.on_free is not None:
             self.on_free(index)
@@ -267,11 +278,8 @@ class Recorder(TorchDispatchMode):
 
 
 def _category(storage: Storage) -> Category:
-    if storage.phase is Phase.RECOMPUTE:
-        return Category.ACTIVATION
-    if storage.phase is Phase.FORWARD and storage.freed_in is not Phase.FORWARD:
-        return Category.ACTIVATION
-    return Category.TEMPORARY
+    kept = storage.phase in (Phase.FORWARD, Phase.RECOMPUTE) and storage.freed_in is not storage.phase
+    return Category.ACTIVATION if kept else Category.TEMPORARY
 
 
 def _tensors(values: Iterable[Any]) -> Iterable[torch.Tensor]:

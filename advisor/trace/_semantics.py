@@ -1,8 +1,8 @@
-"""Make a trace of CPU fake tensors behave as if it ran on the target: autocast lists, attention, batch norm, RNNs, foreach.
+"""Make a trace of CPU fake tensors behave as on the target: autocast lists, attention, batch norm, RNNs, foreach.
 
-Fake tensors on device `cuda` fail in backward where there is no driver, so the trace uses CPU fake tensors and replaces,
-for as long as it lasts, the kernels whose choice differs: `torch.library` registrations on the dispatch keys that CPU
-tensors carry. Nothing stays registered afterwards.
+Fake tensors on device `cuda` fail in backward where there is no driver, so the trace uses CPU fake tensors and
+replaces, for as long as it lasts, the kernels whose choice differs: `torch.library` registrations on the dispatch keys
+that CPU tensors carry. Nothing stays registered afterwards.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from advisor.trace.records import TraceTarget
 
 # ATen/autocast_mode.h, torch 2.13, shared by every CUDA-like backend.
 _LOWER_PRECISION = """_convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input
-    conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm
-    chain_matmul linalg_multi_dot lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell scaled_dot_product_attention""".split()
+    conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm
+    bmm chain_matmul linalg_multi_dot lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
+    scaled_dot_product_attention""".split()
 _FP32 = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar
-    pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm rms_norm group_norm frobenius_norm.dim nuclear_norm
-    nuclear_norm.dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss
-    kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss
-    triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp
-    upsample_nearest1d _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d
+    pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm rms_norm group_norm frobenius_norm.dim
+    nuclear_norm nuclear_norm.dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d
+    hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss
+    multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss
+    binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp upsample_nearest1d
+    _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d
     _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d
     upsample_bicubic2d _upsample_bicubic2d_aa""".split()
-_FP32_SET_OPT_DTYPE = """prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
-    linalg_matrix_norm.str_ord sum sum.dim_IntList""".split()
+_FP32_SET_OPT_DTYPE = """prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm
+    linalg_matrix_norm linalg_matrix_norm.str_ord sum sum.dim_IntList""".split()
 _PROMOTE = """addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add""".split()
 
 _LOW = (torch.float16, torch.bfloat16)
@@ -48,7 +50,7 @@ def target_semantics(target: TraceTarget) -> Iterator[None]:
         if target.device_type == "cpu":
             yield
             return
-        library = torch.library.Library("aten", "IMPL")
+        library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         stack.callback(library._destroy)
         _register_autocast(library)
         library.impl("scaled_dot_product_attention", _attention(target), "AutogradCPU")
@@ -100,7 +102,7 @@ def _foreach_by_default() -> Iterator[None]:
         optimizer_module._foreach_supported_types = types
 
 
-def _register_autocast(library: torch.library.Library) -> None:
+def _register_autocast(library: Any) -> None:
     for names, wrap in (
         (_LOWER_PRECISION, _in_autocast_dtype),
         (_FP32, _in_float32),
@@ -263,7 +265,7 @@ def _batch_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> torch.Tensor:
-    """cuDNN where `_batch_norm_impl_index` (aten/src/ATen/native/Normalization.cpp) would take it, else the native one."""
+    """cuDNN where `_batch_norm_impl_index` (aten/src/ATen/native/Normalization.cpp) takes it, else the native one."""
     cudnn = training and weight is not None and bias is not None and input.dim() >= 3 and eps >= 1e-5
     if cudnn and weight is not None:
         out = torch.ops.aten.cudnn_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)

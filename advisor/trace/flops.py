@@ -1,8 +1,8 @@
 """Exact FLOPs of the operators that are counted by FLOPs, from shapes alone. 1 multiply-add = 2. No torch.
 
-Checked against `torch.utils.flop_counter.flop_registry` in the tests, which ignores `groups` in a convolution's backward
-and knows nothing of cuDNN RNNs. Attention counts every score, as PaLM appendix B and torch do; a kernel that skips the
-masked half of a causal one carries the attribute ("is_causal", True).
+Checked against `torch.utils.flop_counter.flop_registry` in the tests, which ignores `groups` in a convolution's
+backward and knows nothing of cuDNN RNNs. Attention counts every score, as PaLM appendix B and torch do; a kernel that
+skips the masked half of a causal one carries the attribute ("is_causal", True).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Category(StrEnum):
 class _Packed:
     """Pickles as its values: a trace of a hundred thousand records crosses a pipe, and slots alone are slow at that."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), tuple(getattr(self, name) for name in self.__slots__)

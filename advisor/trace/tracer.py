@@ -1,17 +1,16 @@
 """Trace one training step of a model of any size, without the device it is for, into records.
 
-The model is built for real without touching its pages, its tensors become fake CPU tensors, and the same `run_step` that a
-measurement uses runs twice under a recorder while CPU kernels behave as the target's (`_semantics.py`). Blocks that
-repeat are run a few times and written down for the rest (`_replay.py`).
+The model is built for real without touching its pages, its tensors become fake CPU tensors, and the same `run_step`
+that a measurement uses runs twice under a recorder while CPU kernels behave as the target's (`_semantics.py`). Blocks
+that repeat are run a few times and written down for the rest (`_replay.py`).
 
-Known limitations: a step whose operators depend on values (`.item()`, `nonzero`, boolean masks) can't be traced; the error
-names the line.
+Known limitations: a step whose operators depend on values (`.item()`, `nonzero`, boolean masks) can't be traced; the
+error names the line.
 """
 
 from __future__ import annotations
 
 import contextlib
-import traceback
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -34,6 +33,7 @@ from advisor.trace.records import (
     StepTrace,
     TraceTarget,
 )
+from advisor.workload import failures
 from advisor.workload.blocks import repeated_blocks
 from advisor.workload.build import build_batch, build_model, make_fake
 from advisor.workload.spec import Execution, Workload
@@ -48,8 +48,8 @@ def trace_step(workload: Workload, target: TraceTarget, *, replay: bool = True) 
     Args:
         workload: options already applied; `workload.execution` says how a step runs.
         target: whose semantics to follow.
-        replay: run each chain of repeated blocks a few times only and write the rest down from those. The records are the
-            same; where they would not be (a block that leaves more than its output behind), all of them run.
+        replay: run each chain of repeated blocks a few times only and write the rest down from those. The records are
+            the same; where they would not be (a block that leaves more than its output behind), all of them run.
 
     Raises:
         TraceError: the step depends on values, or an operator has no fake kernel; names the user's line.
@@ -100,8 +100,8 @@ class _Scaler:
         self._growth = torch.zeros(1, dtype=torch.int32)
         self._found: torch.Tensor | None = None
 
-    def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        return loss * self._scale[0]
+    def scale(self, outputs: torch.Tensor) -> torch.Tensor:
+        return outputs * self._scale[0]
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         found, inverse = torch.zeros(1), self._scale.double().reciprocal().float()
@@ -185,6 +185,8 @@ class _Run:
             except (AdvisorError, ReplayInvalidError):
                 raise
             except Exception as error:
+                if replayer is not None and replayer.active:  # it may miss what a block that was not run leaves behind
+                    raise ReplayInvalidError(str(error)) from error
                 raise _explain(error) from error
             if replayer is not None:
                 replayer.check()
@@ -337,17 +339,16 @@ def _optimizer_record(optimizer: Any, target: TraceTarget) -> OptimizerRecord:
 def _tokens_per_sample(batch: Any, micro_batch_size: int) -> int | None:
     """Length of the first integer tensor (batch, length): tokens, where the model reads tokens."""
     for tensor in pytree.tree_leaves(batch):
-        if isinstance(tensor, torch.Tensor) and not tensor.is_floating_point() and tensor.dim() == 2:
-            if tensor.shape[0] == micro_batch_size and tensor.shape[1] > 1:
-                return int(tensor.shape[1])
+        if not isinstance(tensor, torch.Tensor) or tensor.is_floating_point() or tensor.dim() != 2:
+            continue
+        if tensor.shape[0] == micro_batch_size and tensor.shape[1] > 1:
+            return int(tensor.shape[1])
     return None
 
 
 def _explain(error: Exception) -> TraceError:
     """The user's line, not ours, for a step that can't be traced."""
-    ours = ("/advisor/", "/torch/")
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not any(part in f.filename for part in ours)]
-    where = f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else "inside torch"
+    where = failures.where(error) or "inside torch"
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
         return TraceError(
             f"{where}\nthe step depends on a value that only a real run knows ({error.func}).",

@@ -30,7 +30,7 @@ _FACTORIES = frozenset("randn rand zeros ones full normal randint randperm randn
                        "full_like clone".split())  # fmt: skip
 
 
-class SkipLargeFills(TorchDispatchMode):
+class SkipLargeFills(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Large tensors are allocated but never written."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -41,6 +41,10 @@ class SkipLargeFills(TorchDispatchMode):
         if name in _FACTORIES and (empty := _empty_instead(name, args, kwargs)) is not None:
             return empty
         return func(*args, **kwargs)
+
+
+def _skip_large_fills() -> SkipLargeFills:
+    return SkipLargeFills()  # type: ignore[no-untyped-call]
 
 
 def _empty_instead(name: str, args: Any, kwargs: Any) -> torch.Tensor | None:
@@ -88,7 +92,7 @@ def _skip_large_initialisers() -> Iterator[None]:
 
 def build_model(workload: Workload) -> torch.nn.Module:
     """The model as the user's code builds it, with large tensors uninitialised, in training mode."""
-    with SkipLargeFills(), _skip_large_initialisers():
+    with _skip_large_fills(), _skip_large_initialisers():
         model = workload.build_model()
     check_model(model)
     return model.train()
@@ -101,7 +105,7 @@ def build_batch(workload: Workload, mode: FakeTensorMode) -> Any:
         with mode:
             return workload.make_batch(size)
     except Exception:  # numpy, .item(), ...: make it for real
-        with SkipLargeFills():
+        with _skip_large_fills():
             return fake_batch(workload.make_batch(size), mode)
 
 
@@ -133,9 +137,7 @@ def make_fake(model: torch.nn.Module, mode: FakeTensorMode, *, channels_last: bo
                     tensors[name] = convert(tensor)  # type: ignore[assignment]
         for name, value in list(module.__dict__.items()):
             if name not in ("_parameters", "_buffers", "_modules"):
-                replaced = _convert_nested(value, convert)
-                if replaced is not value:
-                    module.__dict__[name] = replaced
+                module.__dict__[name] = _convert_nested(value, convert)
 
 
 def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode, *, channels_last: bool) -> torch.Tensor:

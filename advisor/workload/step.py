@@ -23,8 +23,8 @@ OnPhase = Callable[[Phase, int], None]  # (phase that starts, number of the micr
 class Scaler(Protocol):
     """What a step needs of `torch.amp.GradScaler`; the tracer has its own, which never looks at a value."""
 
-    def scale(self, loss: torch.Tensor) -> torch.Tensor: ...
-    def step(self, optimizer: torch.optim.Optimizer) -> None: ...
+    def scale(self, outputs: torch.Tensor) -> torch.Tensor: ...
+    def step(self, optimizer: torch.optim.Optimizer) -> object: ...
     def update(self) -> None: ...
 
 
@@ -161,11 +161,12 @@ class OptimizerInBackward:
         self.defaults = optimizer.defaults
         self.whole = optimizer
         self._singles: list[torch.optim.Optimizer] = []
+        make: Callable[..., torch.optim.Optimizer] = type(optimizer)
         for group in optimizer.param_groups:
             settings = {key: value for key, value in group.items() if key != "params"}
             for parameter in group["params"]:
                 if parameter.requires_grad:
-                    self._singles.append(type(optimizer)([{"params": [parameter], **settings}]))
+                    self._singles.append(make([{"params": [parameter], **settings}]))
                     parameter.register_post_accumulate_grad_hook(_stepper(self._singles[-1]))
 
     @property

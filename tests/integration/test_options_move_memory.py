@@ -4,6 +4,7 @@ from functools import cache, partial
 
 import pytest
 import torch
+from fabricated_facts import some_facts
 from small_workloads import convnet, gpt, mlp
 from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
@@ -135,6 +136,8 @@ def test_sdpa_moves_as_the_real_step_does():
         compute_loss=lambda model, tokens: model(input_ids=tokens, labels=tokens).loss,
         make_optimizer=lambda model: torch.optim.SGD(model.parameters()),
     ).with_execution(micro_batch_size=4)
+    facts = some_facts(trace_step(eager, A100))
+    assert OPTIONS["attention"].values(facts) == ("as-written", "sdpa")
     sdpa = OPTIONS["attention"].apply(eager, "sdpa")
     real_change = real_peak_bytes(sdpa) - real_peak_bytes(eager)
     change = traced_peak_bytes(trace_step(sdpa, CPU)) - traced_peak_bytes(trace_step(eager, CPU))

@@ -102,9 +102,9 @@ def _drop_weight_casts(editor: TraceEditor) -> None:
 class _Hooks:
     """FSDP2's hooks in the order in which they fire: pre- and post-forward, pre- and post-backward of each unit.
 
-    Forward: a unit's gather buffer lives until the next unit has copied out of its own, and the next one is already
-    taken: up to three times the largest unit. Backward: the gather of the unit before runs during a unit's backward;
-    one reduce-scatter input is alive at a time.
+    Forward: a unit's gather buffer lives until the next unit has copied out of its own: up to three times the largest
+    unit. Backward: the gather of the unit before runs during a unit's backward; one reduce-scatter input is alive at a
+    time.
     """
 
     def __init__(self, editor: TraceEditor, mesh: Mesh, policy: FullyShardPolicy) -> None:
@@ -226,10 +226,8 @@ class _Hooks:
         rank = order.index(span.unit)
         here = self.editor.mark(span.start)
         self._starts = [*self._starts, here] if rank else [here]
-        self._prefetch(span.unit, span, at=here)
+        self._gather(span.unit, span, at=self._starts[max(rank - 2, 0)])  # when the unit two before has copied out
         self._unshard(span)
-        if rank + 1 < len(order):  # it starts when this unit has copied out, and follows its gather
-            self._prefetch(order[rank + 1], span, at=self._starts[max(rank - 1, 0)])
 
     def _post_forward(self, span: Span) -> None:
         if span.unit == 0:
@@ -241,11 +239,11 @@ class _Hooks:
 
     def _pre_backward(self, span: Span) -> None:
         order = self._order[span.is_steady, span.microbatch]
-        self._prefetch(span.unit, span, at=self.editor.mark(span.start))
+        self._gather(span.unit, span, at=self.editor.mark(span.start))
         self._unshard(span)
         target = order[order.index(span.unit) - 1] if span.unit in order else 0  # before the root: the last block
         if (span.is_steady, span.microbatch, target) in self._goes_back:
-            self._prefetch(target, span, at=self.editor.mark(span.start))
+            self._gather(target, span, at=self.editor.mark(span.start))
 
     def _post_backward(self, span: Span) -> None:
         if self._reshards(span):
@@ -331,7 +329,8 @@ class _Hooks:
 
     # ---- gathering -----------------------------------------------------------------------------------------------
 
-    def _prefetch(self, unit: int, span: Span, *, at: Mark) -> None:
+    def _gather(self, unit: int, span: Span, *, at: Mark) -> None:
+        """Once for each time a unit is unsharded: a second call, after a prefetch, does nothing."""
         if unit not in self._gathered and unit not in self._prefetched and (nbytes := self.gathered_bytes[unit]):
             output = self._take_buffer(nbytes, unit, span.start)
             gather = self._issue("all_gather", nbytes, "dp_shard", span, span.microbatch, unit=unit, at=at)
@@ -342,15 +341,13 @@ class _Hooks:
             return
         output, collective = self._prefetched.pop(span.unit)
         self._wait(collective, span.start)
-        if not span.is_backward:
-            self._free_last_output(span.start)
         whole = self._take_buffer(self.gathered_bytes[span.unit], span.unit, span.start)
         self._insert("aten.split_with_sizes_copy.out", span, span.start, (self._flat(output),), (self._flat(whole),))
         self._gathered[span.unit] = whole
+        self._free_last_output(span.start)
+        self._last_output = output
         if span.is_backward:
-            self.editor.free(output, span.start)
-        else:
-            self._last_output = output
+            self._free_last_output(span.start)
 
     def _reshard(self, unit: int, position: int) -> None:
         if (whole := self._gathered.pop(unit, None)) is not None:

@@ -50,3 +50,16 @@ def test_selective_runs_no_product_again_but_those_of_the_scores():
     trace = trace_step(OPTION.apply(gpt(layers=2, length=64, width=16), "selective"), TraceTarget(device_type="cpu"))
     again = [op.name for op in trace.steady_ops() if op.phase is Phase.RECOMPUTE and op.flops]
     assert again == ["aten.bmm.default"] * 2  # q k^T of each block, larger than q and k
+
+
+@pytest.mark.parametrize("value", ["all", "every-2", "selective"])
+def test_the_snippet_runs(value):
+    import torch
+
+    workload = gpt(layers=2, width=16)
+    model, batch = workload.build_model(), workload.make_batch(2)
+    plain = model(*batch)
+    exec(OPTION.snippet(value), {"torch": torch, "model": model})
+    checkpointed = model(*batch)
+    checkpointed.backward()
+    assert checkpointed.item() == plain.item()

@@ -25,3 +25,13 @@ def test_same_losses():
     changed = OPTION.apply(mlp(width=16), "on")
     assert changed.execution.optimizer_in_backward
     assert losses(changed, steps=4) == pytest.approx(losses(mlp(width=16), steps=4), rel=1e-6)
+
+
+def test_the_snippet_frees_every_gradient():
+    import torch
+
+    workload = mlp(width=16)
+    model = workload.build_model()
+    exec(OPTION.snippet("on"), {"torch": torch, "model": model, "lr": 1e-3})
+    workload.compute_loss(model, workload.make_batch(4)).backward()
+    assert all(parameter.grad is None for parameter in model.parameters())

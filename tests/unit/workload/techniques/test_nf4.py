@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from advisor.workload.build import SkipLargeFills
 from advisor.workload.techniques import nf4
 from advisor.workload.techniques.nf4 import NF4Weight, frozen_linear
 
@@ -43,6 +44,13 @@ def test_linear_is_that_of_the_decoded_weight_forward_and_backward(transposed):
     out = frozen_linear(x, weight, bias, transposed=transposed)
     torch.testing.assert_close(out, expected)
     torch.testing.assert_close(torch.autograd.grad(out.square().sum(), x)[0], gradient)
+
+
+def test_a_large_weight_costs_nothing_where_fills_are_skipped(monkeypatch):
+    monkeypatch.setattr(nf4, "quantise", None)  # called, it would raise
+    with SkipLargeFills():
+        weight = NF4Weight(torch.empty(512, 512))
+    assert weight.codes.numel() == 512 * 512 // 2
 
 
 def test_works_in_the_autocast_dtype():

@@ -1,0 +1,218 @@
+"""Fit decisions and step times of timm models on an RTX 3090, predicted against published.
+
+    python tests/validation/timm_3090.py --published FOLDER [--models 100] [--seed 0] [--layout both] [--jobs 1]
+
+FOLDER holds `timm_train.csv` (huggingface/pytorch-image-models results/benchmark-train-*.csv, one header for all). Rows of
+torch 1.12 count: AMP float16 without a GradScaler, SGD, one step on one card. The benchmark lowered the batch along a
+ladder until a step ran: the batch of a row fits, the next larger one did not. A model that can't be assessed is named with
+its error and counts as a miss.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import random
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+LADDER = (512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    model: str
+    layout: str  # "nchw" | "nhwc"
+    image_size: int
+    batch: int
+    step_s: float
+
+    @property
+    def next_batch(self) -> int | None:
+        """The batch that failed."""
+        return None if self.batch == LADDER[0] else LADDER[LADDER.index(self.batch) - 1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    row: Row
+    error: str = ""  # why the model could not be assessed
+    fits: bool = False
+    next_fits: bool | None = None
+    step_s: float = 0.0
+    low_s: float = 0.0
+    high_s: float = 0.0
+
+    @property
+    def decisions(self) -> int:
+        return 1 if self.row.next_batch is None else 2
+
+    @property
+    def right(self) -> int:
+        return 0 if self.error else int(self.fits) + int(self.next_fits is False)
+
+    @property
+    def deviation(self) -> float:
+        return self.step_s / self.row.step_s - 1
+
+    def __str__(self) -> str:
+        head = f"{self.row.model:42s} {self.row.layout} b{self.row.batch}"
+        if self.error:
+            return f"{head} FAILED {self.error}"
+        later = "" if self.next_fits is None else f" next b{self.row.next_batch} fits={self.next_fits}"
+        return f"{head} fits={self.fits}{later} time {self.deviation:+.0%}"
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The torch 1.12 rows, in a fixed order."""
+    found: dict[tuple[str, str], Row] = {}
+    with path.open(encoding="utf-8", newline="") as lines:
+        for record in csv.DictReader(lines):
+            if "1.12" in record["software"]:
+                layout = "nhwc" if "nhwc" in record["precision"] + record["url_or_repo_path"] else "nchw"
+                found[record["model"], layout] = Row(
+                    model=record["model"],
+                    layout=layout,
+                    image_size=int(record["image_size"]),
+                    batch=int(record["micro_batch"]),
+                    step_s=float(record["step_ms"]) / 1e3,
+                )
+    return [found[key] for key in sorted(found)]
+
+
+def assess(row: Row) -> Outcome:
+    """What advisor says about the batch of `row` and the next larger one."""
+    import advisor
+
+    warnings.filterwarnings("ignore")
+    workload = _workload(row)
+    settings: dict[str, Any] = {
+        "device": "rtx-3090",
+        "precision": "amp-fp16",
+        "memory_format": "channels_last" if row.layout == "nhwc" else "contiguous",
+    }
+    try:
+        found = advisor.estimate(workload, micro_batch=row.batch, **settings)
+        later = None
+        if row.next_batch is not None:
+            later = advisor.estimate(workload, micro_batch=row.next_batch, **settings).memory.fits
+    except Exception as error:
+        return Outcome(row=row, error=f"{type(error).__name__}: {str(error)[:100]}")
+    assert found.time is not None
+    return Outcome(
+        row=row,
+        fits=found.memory.fits,
+        next_fits=later,
+        step_s=found.time.step_s,
+        low_s=found.time.low_s,
+        high_s=found.time.high_s,
+    )
+
+
+def _workload(row: Row) -> Any:
+    import timm
+    import torch
+
+    import advisor
+
+    timm.layers.set_fused_attn(False)  # timm 0.6 had no fused attention
+
+    def batch(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(size, 3, row.image_size, row.image_size), torch.randint(0, 1000, (size,))
+
+    def loss(model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        out = model(batch[0])
+        return torch.nn.functional.cross_entropy(out[0] if isinstance(out, tuple) else out, batch[1])
+
+    def optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, nesterov=True, foreach=False)
+
+    return advisor.Workload(
+        build_model=lambda: timm.create_model(row.model, pretrained=False),
+        make_batch=batch,
+        compute_loss=loss,
+        make_optimizer=optimizer,
+        name=row.model,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What the README shows."""
+
+    models: int
+    failed: tuple[str, ...]
+    decisions: int
+    right: int
+    wrong_fits: int
+    median: float  # of the absolute deviation of the step time
+    percentile_90: float
+    worst: float
+    in_band: int
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.models} models, {len(self.failed)} could not be assessed: {', '.join(self.failed) or 'none'}",
+            f"decisions: {self.right} of {self.decisions} right ({self.right / max(self.decisions, 1):.1%}), "
+            f"{self.wrong_fits} wrong fits",
+            f"step time: median {self.median:.1%}, 90th percentile {self.percentile_90:.1%}, worst {self.worst:.1%}, "
+            f"{self.in_band} of {self.models - len(self.failed)} in the 80 % band",
+        ]
+        return "\n".join(lines)
+
+
+def summarise(outcomes: Sequence[Outcome]) -> Figures:
+    assessed = [outcome for outcome in outcomes if not outcome.error]
+    deviations = sorted(abs(outcome.deviation) for outcome in assessed) or [float("inf")]
+    return Figures(
+        models=len(outcomes),
+        failed=tuple(f"{o.row.model} ({o.error})" for o in outcomes if o.error),
+        decisions=sum(outcome.decisions for outcome in outcomes),
+        right=sum(outcome.right for outcome in outcomes),
+        wrong_fits=sum(bool(outcome.next_fits) for outcome in assessed),
+        median=median(deviations),
+        percentile_90=deviations[int(0.9 * (len(deviations) - 1))],
+        worst=deviations[-1],
+        in_band=sum(o.low_s <= o.row.step_s <= o.high_s for o in assessed),
+    )
+
+
+def run(rows: Sequence[Row], *, jobs: int) -> Iterable[Outcome]:
+    if jobs == 1:
+        yield from map(assess, rows)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(assess, rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--published", type=Path, required=True)
+    parser.add_argument("--models", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--layout", choices=("nchw", "nhwc", "both"), default="both")
+    parser.add_argument("--jobs", type=int, default=1)
+    given = parser.parse_args(arguments)
+
+    import timm
+
+    known = set(timm.list_models())
+    rows = [row for row in read_rows(given.published / "timm_train.csv") if row.model in known]
+    rows = [row for row in rows if given.layout in ("both", row.layout)]
+    random.Random(given.seed).shuffle(rows)
+    outcomes = []
+    for outcome in run(rows[: given.models], jobs=given.jobs):
+        outcomes.append(outcome)
+        sys.stdout.write(f"{outcome}\n")
+        sys.stdout.flush()
+    sys.stdout.write(f"{summarise(outcomes)}\n")
+
+
+if __name__ == "__main__":
+    main()
