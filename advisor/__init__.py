@@ -11,13 +11,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from advisor.version import __version__
+
 if TYPE_CHECKING:
     from advisor.analysis import assess, estimate, measure
     from advisor.errors import AdvisorError
     from advisor.report.model import Report
     from advisor.workload.spec import Workload
-
-__version__ = "0.1.0"
 
 _EXPORTS = {
     "AdvisorError": "advisor.errors",

@@ -23,7 +23,7 @@ from advisor.options.base import Facts, Option, Recipe
 from advisor.parallel.base import Strategy
 from advisor.report.build import build_configuration_report, build_report
 from advisor.report.model import Report, Setting
-from advisor.search.candidates import Pricer, trace_target
+from advisor.search.candidates import Pricer
 from advisor.search.device import search_device
 from advisor.search.parallel import search_parallel
 from advisor.search.plan import Candidate, Goal, Plan, SearchResult
@@ -78,9 +78,9 @@ def assess_session(session: Session, request: Request, progress: Progress = _qui
     options, strategies = _plugins()
     start = _recipe(request)
     progress("tracing the step as it is", None)
-    trace = session.trace(start, trace_target(device))
-    goal = _goal(request, start, trace)
-    pricer = _pricer(session, device, cluster, goal, request, progress)
+    pricer = _pricer(session, device, cluster, request, progress)
+    trace = pricer.trace(start)
+    goal = pricer.goal = _goal(request, start, trace)
     facts = Facts(trace=trace, device=device, fine_tune=request.fine_tune, variants=tuple(session.description.variants))
     single = search_device(pricer, facts, options, start)
     parallel = None
@@ -169,9 +169,9 @@ def _configuration(
     cluster = _cluster(request, device)
     recipe = _recipe(request)
     progress("tracing the step", None)
-    trace = session.trace(recipe, trace_target(device))
-    goal = _goal(request, recipe, trace)
-    pricer = _pricer(session, device, cluster, goal, request, progress)
+    pricer = _pricer(session, device, cluster, request, progress)
+    trace = pricer.trace(recipe)
+    goal = pricer.goal = _goal(request, recipe, trace)
     if request.plan is None:
         return pricer.single(recipe, "the step"), trace, device, cluster, goal
     if cluster is None:
@@ -375,14 +375,13 @@ def _pricer(
     session: Session,
     device: DeviceProfile,
     cluster: ClusterProfile | None,
-    goal: Goal,
     request: Request,
     progress: Progress,
 ) -> Pricer:
     return Pricer(
         session=session,
         device=device,
-        goal=goal,
+        goal=Goal(global_batch_size=1),  # the goal follows from the trace: it counts the tokens of a sample
         cluster=cluster,
         price_usd_per_hour=request.price_usd_per_hour,
         progress=progress,
@@ -433,9 +432,7 @@ def _measured(
 
 def _learning_rate(request: Request, trace: StepTrace, start: Recipe, result: SearchResult) -> LearningRateAdvice:
     plan = (result.distributed or result.single or result.nearest_single).plan
-    norms = any(
-        "BatchNorm" in module.type_name and "Sync" not in module.type_name for module in trace.modules
-    )
+    norms = any("BatchNorm" in module.type_name and "Sync" not in module.type_name for module in trace.modules)
     tokens = None
     if trace.tokens_per_sample is not None and result.goal.samples is not None:
         tokens = trace.tokens_per_sample * result.goal.samples

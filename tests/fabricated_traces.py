@@ -69,9 +69,7 @@ class TraceBuilder:
         microbatch: int = 0,
         **attributes: Attribute,
     ) -> None:
-        self.ops.append(
-            OpRecord(name, phase, module, microbatch, inputs, outputs, flops, tuple(attributes.items()))
-        )
+        self.ops.append(OpRecord(name, phase, module, microbatch, inputs, outputs, flops, tuple(attributes.items())))
 
     def build(self, *, num_microbatches: int = 1, block_chains: tuple[BlockChain, ...] = ()) -> StepTrace:
         return StepTrace(

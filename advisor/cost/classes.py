@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from advisor.trace.records import OpRecord, TensorRef
+from advisor.units import dtype_bytes
 
 
 class OpClass(StrEnum):
@@ -17,7 +18,7 @@ class OpClass(StrEnum):
     MATMUL = "matmul"
     BATCHED_MATMUL = "batched matmul"
     CONVOLUTION = "convolution"
-    CONVOLUTION_CHANNELS_LAST = "convolution, channels_last"
+    CONVOLUTION_CONTIGUOUS_HALF = "convolution, contiguous 16-bit"  # cuDNN's kernels want channels_last: it converts
     GROUPED_CONVOLUTION = "grouped convolution"
     GROUPED_CONVOLUTION_CHANNELS_LAST = "grouped convolution, channels_last"
     DEPTHWISE_CONVOLUTION = "depthwise convolution"
@@ -41,12 +42,17 @@ class OpClass(StrEnum):
     UNPRICED = "unpriced"
 
 
-# Other kernels run for the two layouts: contiguous first, channels_last second.
-_PLAIN = (OpClass.CONVOLUTION, OpClass.CONVOLUTION_CHANNELS_LAST)
-_GROUPED = (OpClass.GROUPED_CONVOLUTION, OpClass.GROUPED_CONVOLUTION_CHANNELS_LAST)
-_DEPTHWISE = (OpClass.DEPTHWISE_CONVOLUTION, OpClass.DEPTHWISE_CONVOLUTION_CHANNELS_LAST)
-
-CONVOLUTION_CLASSES = frozenset((*_PLAIN, *_GROUPED, *_DEPTHWISE, OpClass.TRANSPOSED_CONVOLUTION))
+CONVOLUTION_CLASSES = frozenset(
+    (
+        OpClass.CONVOLUTION,
+        OpClass.CONVOLUTION_CONTIGUOUS_HALF,
+        OpClass.GROUPED_CONVOLUTION,
+        OpClass.GROUPED_CONVOLUTION_CHANNELS_LAST,
+        OpClass.DEPTHWISE_CONVOLUTION,
+        OpClass.DEPTHWISE_CONVOLUTION_CHANNELS_LAST,
+        OpClass.TRANSPOSED_CONVOLUTION,
+    )
+)
 MATMUL_CLASSES = frozenset((OpClass.MATMUL, OpClass.BATCHED_MATMUL))
 # Limited by FLOPs or by bytes; the others by bytes alone.
 ARITHMETIC_CLASSES = CONVOLUTION_CLASSES | MATMUL_CLASSES | {OpClass.ATTENTION, OpClass.RNN}
@@ -85,10 +91,13 @@ def _convolution_class(op: OpRecord, name: str) -> OpClass:
     if op.attribute("transposed") or "transpose" in name:
         return OpClass.TRANSPOSED_CONVOLUTION
     image, weight = op.inputs[1:3] if name.endswith("backward") else op.inputs[:2]
-    layout = int(_is_channels_last(image))
+    channels_last = _is_channels_last(image)
     if (op.attribute("groups") or 1) == 1:
-        return _PLAIN[layout]
-    return (_DEPTHWISE if weight.shape[1] == 1 else _GROUPED)[layout]
+        converts = not channels_last and dtype_bytes(image.dtype) == 2
+        return OpClass.CONVOLUTION_CONTIGUOUS_HALF if converts else OpClass.CONVOLUTION
+    if weight.shape[1] == 1:
+        return OpClass.DEPTHWISE_CONVOLUTION_CHANNELS_LAST if channels_last else OpClass.DEPTHWISE_CONVOLUTION
+    return OpClass.GROUPED_CONVOLUTION_CHANNELS_LAST if channels_last else OpClass.GROUPED_CONVOLUTION
 
 
 def _is_channels_last(image: TensorRef) -> bool:

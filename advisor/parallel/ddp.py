@@ -80,11 +80,17 @@ def replicate(
     for storage, record in enumerate(trace.storages):
         if record.category is Category.GRADIENT and record.parameter in storage_of:
             _move_into_bucket(editor, storage, storage_of[record.parameter])
+    if trace.num_microbatches > 1:
+        _rebuild(editor, buckets)
     _broadcast_buffers(editor)
     _all_reduce(editor, buckets, order)
+    notes = ["gradients are views of DDP's buckets (gradient_as_bucket_view=True) and keep their memory between steps"]
+    if trace.num_microbatches > 1:
+        notes.append("gradients are all-reduced in the last micro-batch only (no_sync)")
     missing = [trace.parameters[index].name for index, ready in order.items() if ready is None]
-    unused = (f"no gradient for {', '.join(missing)}: DDP needs find_unused_parameters=True",) if missing else ()
-    return editor.finish(notes=data_parallel_notes(trace) + unused)
+    if missing:
+        notes.append(f"no gradient for {', '.join(missing)}: DDP needs find_unused_parameters=True")
+    return editor.finish(notes=data_parallel_notes(trace) + tuple(notes))
 
 
 def _ready_order(trace: StepTrace) -> dict[int, int | None]:
@@ -136,8 +142,21 @@ def _move_into_bucket(editor: TraceEditor, gradient: int, bucket: int) -> None:
     name, inputs = ("aten.mul.out", (made,)) if trace.num_microbatches == 1 else ("aten.add_.Tensor", (view, made))
     module = trace.storages[gradient].module
     copy = OpRecord(name, Phase.BACKWARD, module, 0, inputs, (view,), 0, (("pointwise", True),))
-    editor.insert(copy, position + 1)
-    editor.free(gradient, position + 1)
+    after = position + 1
+    if trace.ops[after].phase is Phase.BACKWARD and trace.ops[after].module == trace.ops[position].module:
+        after += 1  # autograd hands a gradient on when its node is done: a linear's makes that of the input next
+    editor.insert(copy, after)
+    editor.free(gradient, after)
+
+
+def _rebuild(editor: TraceEditor, buckets: list[_Bucket]) -> None:
+    """Before its second step DDP builds the buckets anew; gradients that were not set to None keep the old ones until
+    they have been copied."""
+    start = editor.trace.steady_start
+    old = StorageRecord(sum(bucket.nbytes for bucket in buckets), Category.COMMUNICATION, "", False)
+    storage = editor.add_storage(old)
+    editor.alloc(storage, start)
+    editor.free(storage, start)
 
 
 def _broadcast_buffers(editor: TraceEditor) -> None:

@@ -12,7 +12,6 @@ from typing import Literal
 
 import pydantic_core
 
-import advisor
 from advisor.advice.learning_rate import LearningRateAdvice
 from advisor.hardware.profile import ClusterProfile, DeviceProfile
 from advisor.measure.result import Measurement
@@ -21,6 +20,7 @@ from advisor.parallel.base import Strategy
 from advisor.report.model import Evidence, Report, Setting, Snippet
 from advisor.search.plan import Candidate, Goal, Rejection, Rung, ScalingPoint, SearchResult, Sensitivity
 from advisor.trace.records import StepTrace
+from advisor.version import __version__
 from advisor.workload.spec import WorkloadDescription
 
 _NUM_MODULES = 200  # what a picture can show; a 405 B model has two thousand
@@ -73,7 +73,7 @@ def build_report(
         learning_rate=learning_rate,
         sensitivities=tuple(sensitivities),
         evidence=Evidence(
-            advisor_version=advisor.__version__,
+            advisor_version=__version__,
             input_hash=_input_hash(description, settings, result.goal, result.device, result.cluster),
             known_error=known_error,
             notes=result.notes,
@@ -110,7 +110,7 @@ def build_configuration_report(
         cluster=cluster,
         baseline=_headline(candidate),
         evidence=Evidence(
-            advisor_version=advisor.__version__,
+            advisor_version=__version__,
             input_hash=_input_hash(description, settings, goal, device, cluster),
             known_error=known_error,
             notes=tuple(notes),
@@ -128,7 +128,7 @@ def _portable(description: WorkloadDescription) -> WorkloadDescription:
 
 
 def _input_hash(*inputs: object) -> str:
-    content = pydantic_core.to_jsonable_python([advisor.__version__, *inputs])
+    content = pydantic_core.to_jsonable_python([__version__, *inputs])
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

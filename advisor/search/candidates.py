@@ -39,7 +39,10 @@ class Pricer:
     _estimates: dict[Plan, Estimate] = field(default_factory=dict)
 
     def trace(self, recipe: Recipe) -> StepTrace:
-        return self.session.trace(recipe, trace_target(self.device))
+        """The step; from the third micro-batch on they are all alike, so a trace of two serves any number."""
+        alike = replace(recipe, num_microbatches=min(recipe.num_microbatches, 2))
+        trace = self.session.trace(alike, trace_target(self.device))
+        return replace(trace, num_microbatches=recipe.num_microbatches)
 
     def single(self, recipe: Recipe, label: str) -> Candidate:
         """The recipe on one device. Raises `TraceError` where the recipe can't be traced."""
@@ -79,10 +82,10 @@ class Pricer:
         if self.price_usd_per_hour is not None:
             return num_devices * self.price_usd_per_hour * hours
         if num_devices > 1 and self.cluster is not None:
-            if self.cluster.price_usd_per_hour is None:
-                return None
             nodes = math.ceil(num_devices / self.cluster.devices_per_node)
-            return nodes * self.cluster.price_usd_per_hour.value * hours
+            if self.cluster.price_usd_per_hour is not None:
+                return nodes * self.cluster.price_usd_per_hour.value * hours
+            num_devices = nodes * self.cluster.devices_per_node
         if self.device.price_usd_per_hour is None:
             return None
         return num_devices * self.device.price_usd_per_hour.value * hours

@@ -9,8 +9,9 @@ from advisor.errors import AdvisorError
 from advisor.options.base import Facts, Option, Recipe, Risk
 from advisor.search.candidates import Pricer, fits, step_s
 from advisor.search.plan import Candidate, Rejection, Rung
+from advisor.trace.records import Phase
 
-# specs/optimisation section 5: savers ordered by what they cost. (option, values tried in this order)
+# The savers of specs/optimisation section 5, by what they risk and then by what they cost; values in the order tried.
 LADDER: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("packing", ()),
     ("precision", ("tf32", "amp-bf16", "amp-fp16")),
@@ -19,12 +20,13 @@ LADDER: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("loss", ("chunked",)),
     ("optimizer", ("fused", "for-loop")),
     ("micro_batch", ("smaller",)),
-    ("checkpointing", ("selective", "every-2", "all")),
+    ("checkpointing", ("selective", "all")),
     ("optimizer_in_backward", ("on",)),
-    ("optimizer_state", ("adam-8bit", "adam-4bit", "adam-fp8")),
-    ("precision", ("bf16-kahan", "bf16")),
+    ("optimizer_state", ("adam-8bit",)),
     ("offload_activations", ("on",)),
     ("offload_optimizer", ("on",)),
+    ("optimizer_state", ("adam-4bit",)),
+    ("precision", ("bf16-kahan", "bf16")),
     ("optimizer_state", ("adafactor",)),
     ("lora", ()),
     ("compile", ("on",)),
@@ -95,22 +97,29 @@ class _Walk:
         facts = self._facts_now()
         legal = list(option.values(facts))
         values = [value for value in preferred if value in legal[1:]] if preferred else legal[1:]
-        if self.current.plan.recipe.choice(option.name) is not None:
-            values = [] if option.name != "precision" else values
+        if "amp-bf16" in values:  # fp16 takes the same bytes and rate, and a loss scale to look after
+            values = [value for value in values if value != "amp-fp16"]
+        if option.name == "optimizer" and self.current.estimate.memory.peak.phase is not Phase.OPTIMIZER:
+            values = [value for value in values if value != "for-loop"]  # lowers the peak of the optimizer only
+        if fits(self.current) and self.current.plan.recipe.choice(option.name) is not None:
+            values = []  # what made room stays
         if not values:
             if len(legal) == 1 and not any(rung.option == option.name for rung in self.rungs):
                 reason = option.why_not(facts) or "nothing to choose here"
                 self.rungs.append(self._rung(option, legal[0], None, taken=False, why=reason))
             return
         for value in values:
-            if self._try(option, value):
+            taken = self._try(option, value)
+            if taken and fits(self.current) and option.name != "precision":
                 return
 
     def _facts_now(self) -> Facts:
         """The facts, with the accumulation that the walk has arrived at."""
         recipe = self.current.plan.recipe
-        sizes = {"micro_batch_size": recipe.micro_batch_size, "num_microbatches": recipe.num_microbatches}
-        return replace(self.facts, trace=replace(self.facts.trace, **sizes))
+        trace = replace(
+            self.facts.trace, micro_batch_size=recipe.micro_batch_size, num_microbatches=recipe.num_microbatches
+        )
+        return replace(self.facts, trace=trace)
 
     def _try(self, option: Option, value: str) -> bool:
         risk = option.risk(value)

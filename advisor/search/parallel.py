@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import log2
 
+from advisor.cost.estimate import FitVerdict
 from advisor.errors import AdvisorError
 from advisor.hardware.mesh import Mesh
 from advisor.options.base import Facts, Option, Recipe, Risk
@@ -22,6 +23,13 @@ from advisor.units import format_bytes
 
 # A doubling of devices that shortens the step by less than this factor is said not to pay. Our choice, printed as such.
 PAYING_DOUBLING = 1.4
+
+
+# Options that serve a rank as they serve one device; the others only make room, which sharding makes too.
+SHARED = frozenset({"precision", "memory_format", "attention", "loss", "optimizer", "packing"})
+
+# Bytes beside the shards may fall by this much when a strategy rewrites the step: below it nothing is worth pricing.
+TRANSIENT_MARGIN = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +68,7 @@ def search_parallel(
     return ParallelSearch(
         best=_choose(pricer, found_candidates, until),
         scaling=tuple(points),
-        rejections=tuple(search.rejections),
+        rejections=tuple(search.rejections.values()),
         pays_from_devices=_pays_from(found_candidates, single.best),
         pays_until_devices=until,
     )
@@ -87,24 +95,20 @@ def meshes(strategy: Strategy, num_devices: int, devices_per_node: int) -> Itera
 
 
 def _rank_choices(facts: Facts, options: Mapping[str, Option], single: DeviceSearch) -> list[Recipe]:
-    """Recipes of a rank, mildest first: the free and numeric part of what one device took, then with recomputation."""
+    """Recipes of a rank, mildest first: what cost one device only numerics, then with recomputation, then all."""
     taken = (single.best or single.nearest).plan.recipe
-    baseline = single.baseline.plan.recipe
-    kept = tuple(
-        (name, value)
-        for name, value in taken.choices
-        if (name, value) in baseline.choices
-        or (
-            (name in options and name != "checkpointing" and options[name].risk(value) in (Risk.NOTHING, Risk.NUMERICS))
-            and not name.startswith("offload")
-        )
-    )
-    mild = Recipe(micro_batch_size=1, choices=kept)
+    kept = dict(single.baseline.plan.recipe.choices)
+    kept |= {
+        rung.option: rung.value
+        for rung in single.ladder
+        if rung.taken and rung.option in SHARED and rung.risk in (Risk.NOTHING, Risk.NUMERICS)
+    }
+    mild = Recipe(micro_batch_size=1, choices=tuple(sorted(kept.items())))
     recipes = [mild]
     if "checkpointing" in options:
         legal = options["checkpointing"].values(facts)
         recipes += [mild.choosing("checkpointing", value) for value in ("selective", "all") if value in legal[1:]]
-    if taken.choices not in [r.choices for r in recipes]:
+    if taken.choices not in [recipe.choices for recipe in recipes]:
         recipes.append(replace(taken, micro_batch_size=1, num_microbatches=1))
     return recipes
 
@@ -116,8 +120,8 @@ class _Search:
         self.strategies = sorted(strategies.values(), key=lambda s: s.simplicity)
         self.per_node = pricer.cluster.devices_per_node
         self.usable = pricer.usable_bytes or pricer.device.usable_memory_bytes or 0
-        self.rejections: list[Rejection] = []
-        self._activation_bytes: dict[Recipe, tuple[float, float] | None] = {}
+        self.rejections: dict[str, Rejection] = {}  # by family; the largest count stands for the smaller ones
+        self._transient: dict[Recipe, tuple[float, float]] = {}
 
     def at(self, num_devices: int) -> Candidate | str:
         """Best candidate at this count, or the reason there is none."""
@@ -146,12 +150,12 @@ class _Search:
     def _evaluate(
         self, recipe: Recipe, share: int, strategy: Strategy, mesh: Mesh, *, reshard: bool
     ) -> Candidate | str:
-        label = f"{strategy.title} on {mesh.world_size} devices" + ("" if reshard else ", kept gathered")
+        label = strategy.title + ("" if reshard else ", kept gathered")
         label += "".join(f", {value}" for name, value in recipe.choices if name == "checkpointing")
         try:
             return self._fill(recipe, share, strategy, mesh, reshard=reshard, label=label)
         except AdvisorError as error:
-            return self._reject(label, f"not possible here: {error.message.splitlines()[-1]}")
+            return self._reject(label, mesh, f"not possible here: {error.message.splitlines()[-1]}")
 
     def _fill(
         self, recipe: Recipe, share: int, strategy: Strategy, mesh: Mesh, *, reshard: bool, label: str
@@ -160,12 +164,11 @@ class _Search:
         one = replace(recipe, micro_batch_size=1, num_microbatches=min(share, 2))
         trace = self.pricer.trace(one)
         if (reason := strategy.illegal(trace, mesh)) is not None:
-            return self._reject(label, reason)
+            return self._reject(label, mesh, reason)
         states = _state_bytes(trace, mesh, strategy.name)
         if states > self.usable:
-            return self._reject(
-                label, f"parameters, gradients and optimizer states alone take {states / 2**30:.1f} GiB a rank"
-            )
+            what = f"parameters, gradients and optimizer states alone take {format_bytes(states)} a rank"
+            return self._reject(label, mesh, what)
         room = self.usable - states
         for size in self._sizes(one, share, room):
             whole = replace(recipe, micro_batch_size=size, num_microbatches=share // size)
@@ -177,6 +180,7 @@ class _Search:
         memory = candidate.estimate.memory
         return self._reject(
             label,
+            mesh,
             f"needs {format_bytes(memory.required_bytes)} of {format_bytes(memory.usable_bytes)} a rank "
             f"with {candidate.plan.recipe.micro_batch_size} sample(s) at a time",
             candidate,
@@ -184,27 +188,25 @@ class _Search:
 
     def _sizes(self, one: Recipe, share: int, room: float) -> list[int]:
         """At most two divisors of the share to try, largest first, and one sample as the last resort."""
-        line = self._line(one, share)
+        line = self._line(one)
         divisors = [d for d in range(1, share + 1) if share % d == 0]
-        if line is None:
-            return [1]
         fixed, slope = line
         below = [d for d in divisors if fixed + slope * d <= room]
         return [*sorted(below[-2:], reverse=True), *([] if 1 in below[-2:] else [1])] if below else [1]
 
-    def _line(self, one: Recipe, share: int) -> tuple[float, float] | None:
-        """Bytes that are not state, as a line over the micro-batch size, from one and two samples."""
-        if one not in self._activation_bytes:
-            self._activation_bytes[one] = None
-            if share > 1:
-                small, large = (_transient_bytes(self.pricer, replace(one, micro_batch_size=size)) for size in (1, 2))
-                self._activation_bytes[one] = (2 * small - large, max(large - small, 1.0))
-        return self._activation_bytes[one]
+    def _line(self, one: Recipe) -> tuple[float, float]:
+        """Bytes that are not state: (fixed, per sample), from one and two samples."""
+        one = replace(one, num_microbatches=2)
+        if one not in self._transient:
+            small, large = (_transient_bytes(self.pricer, replace(one, micro_batch_size=size)) for size in (1, 2))
+            self._transient[one] = (2 * small - large, max(large - small, 1.0))
+        return self._transient[one]
 
-    def _reject(self, label: str, reason: str, candidate: Candidate | None = None) -> str:
+    def _reject(self, label: str, mesh: Mesh, reason: str, candidate: Candidate | None = None) -> str:
         estimate = None if candidate is None else candidate.estimate
         plan = None if candidate is None else candidate.plan
-        self.rejections.append(Rejection(plan=plan, label=label, reason=reason, estimate=estimate))
+        where = f"on {mesh.world_size} devices: {reason}"
+        self.rejections[label] = Rejection(plan=plan, label=label, reason=where, estimate=estimate)
         return reason
 
 
@@ -269,13 +271,22 @@ def _pays_until(candidates: list[Candidate], single: Candidate | None) -> int | 
 
 
 def _choose(pricer: Pricer, candidates: list[Candidate], until: int | None) -> Candidate | None:
-    """Fewest devices that meet the goal; else the fastest as far as counting up pays; else the fastest."""
+    """Fewest devices that meet the goal, better with our error in it; else the fastest while counting up pays."""
     if not candidates:
         return None
     if pricer.goal.deadline_s is not None:
         meeting = [c for c in candidates if pricer.meets_goal(c)]
         if meeting:
-            return meeting[0]
+            return next((c for c in meeting if _surely(pricer, c)), meeting[0])
         return min(candidates, key=step_s)
     paying = [c for c in candidates if until is None or c.plan.num_devices <= until] or candidates[:1]
     return min(paying, key=step_s)
+
+
+def _surely(pricer: Pricer, candidate: Candidate) -> bool:
+    """Whether the slow end of the band meets the deadline too, and the memory band stays inside what is usable."""
+    time, deadline = candidate.estimate.time, pricer.goal.deadline_s
+    if time is None or deadline is None or candidate.finish_s is None:
+        return False
+    late = candidate.finish_s * time.high_s / time.step_s
+    return late <= deadline and candidate.estimate.memory.verdict is FitVerdict.FITS

@@ -106,7 +106,8 @@ def _parallel_sentence(many: Candidate, one: Candidate | None, pricer: Pricer) -
         why = f"one {pricer.device.title} would take {takes}, the deadline is {allowed}"
     else:
         why = f"one {pricer.device.title} misses the budget"
-    return f"Data parallelism on {many.plan.num_devices} devices ({many.plan.strategy}){_finishing(many)}: {why}."
+    doing = _finishing(many).removeprefix(" and") or " does it"
+    return f"Data parallelism on {many.plan.num_devices} devices ({many.plan.strategy}){doing}: {why}."
 
 
 def _split_or_nothing(pricer: Pricer, single: DeviceSearch, parallel: ParallelSearch) -> Verdict:

@@ -74,6 +74,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.current_sequence: int | None = None
         self.op_sequences: list[int | None] = []  # autograd node of each backward operator
         self.on_free: Callable[[int], None] | None = None
+        self.offloading = False  # saved activations go to the host
         self.host_allocations = False  # tensors made now live in host memory
         self._live: dict[int, _Reference] = {}
         self._infos: dict[Any, OpInfo] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -52,12 +53,9 @@ def target_semantics(target: TraceTarget) -> Iterator[None]:
             return
         library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         stack.callback(library._destroy)
-        _register_autocast(library)
-        library.impl("scaled_dot_product_attention", _attention(target), "AutogradCPU")
-        if target.device_type == "cuda":
-            library.impl("batch_norm", _batch_norm, "AutogradCPU")
-            for name, kernel in _cudnn_rnn.KERNELS.items():
-                library.impl(name, kernel, "AutogradCPU")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "overriding a previously registered kernel": that is the purpose
+            _register(library, target)
         stack.enter_context(_foreach_by_default())
         yield
 
@@ -100,6 +98,15 @@ def _foreach_by_default() -> Iterator[None]:
         _foreach_utils._get_foreach_kernels_supported_devices = before
         optimizer_module._get_foreach_kernels_supported_devices = before
         optimizer_module._foreach_supported_types = types
+
+
+def _register(library: Any, target: TraceTarget) -> None:
+    _register_autocast(library)
+    library.impl("scaled_dot_product_attention", _attention(target), "AutogradCPU")
+    if target.device_type == "cuda":
+        library.impl("batch_norm", _batch_norm, "AutogradCPU")
+        for name, kernel in _cudnn_rnn.KERNELS.items():
+            library.impl(name, kernel, "AutogradCPU")
 
 
 def _register_autocast(library: Any) -> None:
@@ -175,24 +182,38 @@ def _in_widest(op: Any) -> Callable[..., Any]:
 
 
 def attention_kernel(
-    target: TraceTarget, *, dtype: torch.dtype, head_dim: int, value_dim: int, masked: bool, gqa: bool, trains: bool
+    target: TraceTarget,
+    *,
+    dtype: torch.dtype,
+    head_dim: int,
+    value_dim: int,
+    masked: bool,
+    gqa: bool,
+    trains: bool,
+    dropout: bool = False,
+    causal_rectangle: bool = False,
 ) -> str:
     """Kernel that `scaled_dot_product_attention` takes on the target: "flash", "efficient" or "math".
 
     After `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp` of torch 2.13 (order: flash, efficient, math). Cards of
-    compute capability 8.6, 8.9 and 12 have too little shared memory for flash's backward above a head size of 192.
+    compute capability 8.6 to 8.9 and 12 have too little shared memory for flash's backward at head sizes from 193 to
+    224, and above that with dropout. cuDNN's kernel, which goes first on 9.0 and 10.0, holds what flash holds.
+
+    Args:
+        causal_rectangle: causal, with more keys than queries or fewer.
     """
     if target.device_type != "cuda":
         return "math"
     capability = target.compute_capability or (8, 0)  # ROCm: its flash kernel has the limits of Ampere's
-    small_memory = capability in ((8, 6), (8, 9), (12, 0), (12, 1))
+    small_memory = (8, 6) <= capability <= (8, 9) or capability in ((12, 0), (12, 1))
     flash = (
         capability >= (8, 0)
         and dtype in _LOW
         and not masked
         and head_dim == value_dim
         and head_dim <= 256
-        and not (small_memory and trains and head_dim > 192)
+        and not (small_memory and trains and (192 < head_dim <= 224 or (head_dim > 224 and dropout)))
+        and not causal_rectangle
     )
     if flash:
         return "flash"
@@ -228,6 +249,8 @@ def _attention(target: TraceTarget) -> Callable[..., torch.Tensor]:
                 masked=attn_mask is not None,
                 gqa=gqa,
                 trains=trains,
+                dropout=dropout_p > 0,
+                causal_rectangle=is_causal and query.shape[-2] != key.shape[-2],
             )
         scale = scale if scale is not None else query.shape[-1] ** -0.5
         if choice == "flash":
@@ -265,9 +288,18 @@ def _batch_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> torch.Tensor:
-    """cuDNN where `_batch_norm_impl_index` (aten/src/ATen/native/Normalization.cpp) takes it, else the native one."""
-    cudnn = training and weight is not None and bias is not None and input.dim() >= 3 and eps >= 1e-5
-    if cudnn and weight is not None:
+    """cuDNN where `_select_batch_norm_backend` (ATen/native/Normalization.cpp) takes it, else the native one."""
+    cudnn = (
+        weight is not None
+        and bias is not None
+        and torch.bfloat16 not in (input.dtype, weight.dtype)
+        and (input.dtype is not torch.float16 or weight.dtype is torch.float32)
+        and ((running_mean is not None and running_var is not None) or training)
+        and input.dim() >= 3
+        and input.shape[0] <= (880801 if training else 65535)
+        and input.numel() < 2**31 - 1
+    )
+    if cudnn:
         out = torch.ops.aten.cudnn_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
     else:
         out = torch.ops.aten.native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)

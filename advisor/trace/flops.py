@@ -89,8 +89,17 @@ def _rnn(inputs: Sequence[Shape], outputs: Sequence[Shape], attributes: Attribut
     return 2 * prod(inputs[0][:-1]) * weights
 
 
+def _mkldnn_rnn(inputs: Sequence[Shape], outputs: Sequence[Shape], attributes: Attributes) -> int:
+    # One layer: input, then two matrices, their biases and the states.
+    return _rnn(inputs[:3], outputs, attributes)
+
+
 def _rnn_backward(inputs: Sequence[Shape], outputs: Sequence[Shape], attributes: Attributes) -> int:
     return 2 * _rnn(inputs, outputs, attributes)
+
+
+def _mkldnn_rnn_backward(inputs: Sequence[Shape], outputs: Sequence[Shape], attributes: Attributes) -> int:
+    return 2 * _mkldnn_rnn(inputs, outputs, attributes)
 
 
 _Rule = Callable[[Sequence[Shape], Sequence[Shape], Attributes], int]
@@ -120,6 +129,6 @@ _RULES: dict[str, _Rule] = {
     "aten._scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
     "aten._cudnn_rnn": _rnn,
     "aten._cudnn_rnn_backward": _rnn_backward,
-    "aten.mkldnn_rnn_layer": _rnn,
-    "aten.mkldnn_rnn_layer_backward": _rnn_backward,
+    "aten.mkldnn_rnn_layer": _mkldnn_rnn,
+    "aten.mkldnn_rnn_layer_backward": _mkldnn_rnn_backward,
 }

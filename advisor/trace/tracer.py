@@ -263,8 +263,12 @@ class _Run:
         def unpack(tensor: torch.Tensor) -> torch.Tensor:
             return tensor.clone() if recorder.storages[recorder.storage_of(tensor)].on_host else tensor
 
-        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-            yield
+        recorder.offloading = True
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+                yield
+        finally:
+            recorder.offloading = False
 
     def result(self, steady_start: int, execution: Execution, chains: list[list[str]]) -> StepTrace:
         recorder = self.recorder

@@ -64,8 +64,8 @@ def test_the_pointwise_tag_covers_names_no_table_has() -> None:
 @pytest.mark.parametrize(
     "weight, groups, channels_last, op_class",
     [
-        ((8, 8, 3, 3), 1, False, OpClass.CONVOLUTION),
-        ((8, 8, 3, 3), 1, True, OpClass.CONVOLUTION_CHANNELS_LAST),
+        ((8, 8, 3, 3), 1, False, OpClass.CONVOLUTION_CONTIGUOUS_HALF),
+        ((8, 8, 3, 3), 1, True, OpClass.CONVOLUTION),
         ((8, 4, 3, 3), 2, False, OpClass.GROUPED_CONVOLUTION),
         ((8, 4, 3, 3), 2, True, OpClass.GROUPED_CONVOLUTION_CHANNELS_LAST),
         ((8, 1, 3, 3), 8, False, OpClass.DEPTHWISE_CONVOLUTION),
@@ -77,6 +77,11 @@ def test_convolutions(weight: tuple[int, ...], groups: int, channels_last: bool,
     assert classify(op("aten.convolution.default", data, kernel, groups=groups)) is op_class
     backward = op("aten.convolution_backward.default", data, data, kernel, groups=groups, grad_input=True)
     assert classify(backward) is op_class
+
+
+def test_float32_convolutions_take_both_layouts_as_they_are() -> None:
+    data, kernel = dense(0, NCHW, "float32"), dense(1, (8, 8, 3, 3), "float32")
+    assert classify(op("aten.convolution.default", data, kernel, groups=1)) is OpClass.CONVOLUTION
 
 
 def test_transposed_convolution() -> None:

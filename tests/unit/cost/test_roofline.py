@@ -40,8 +40,12 @@ def test_convolution_backward_is_a_kernel_for_each_gradient() -> None:
         groups=1, grad_input=True, grad_weight=True, grad_bias=True,
     )  # fmt: skip
     to_input, to_weight, to_bias = work_of(record)
-    assert to_input == Work(OpClass.CONVOLUTION, "float16", 500, grad.nbytes + weight.nbytes + image.nbytes)
-    assert to_weight == Work(OpClass.CONVOLUTION, "float16", 500, grad.nbytes + image.nbytes + weight.nbytes)
+    assert to_input == Work(
+        OpClass.CONVOLUTION_CONTIGUOUS_HALF, "float16", 500, grad.nbytes + weight.nbytes + image.nbytes
+    )
+    assert to_weight == Work(
+        OpClass.CONVOLUTION_CONTIGUOUS_HALF, "float16", 500, grad.nbytes + image.nbytes + weight.nbytes
+    )
     assert to_bias == Work(OpClass.REDUCTION, "", 0, grad.nbytes)
 
 

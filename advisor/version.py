@@ -1,0 +1,3 @@
+"""The version, in a room that anything may import."""
+
+__version__ = "0.1.0"
