@@ -81,6 +81,7 @@ class CalibrationFile(ProfileFile):
     context_highest: Memory | None = None
     memory_low: Share | None = None  # what steps really needed lies between these shares of the prediction
     memory_high: Share | None = None
+    memory_fits: Share | None = None  # where this share of the prediction is there, a step is said to fit
     notes: list[str] = Field(default_factory=list)
 
     def quantities(self) -> Iterator[tuple[str, Quantity]]:
@@ -118,6 +119,7 @@ class Calibration:
     borrowed_band: tuple[Sourced, Sourced] | None
     context: tuple[Sourced, Sourced] | None  # bytes
     memory_band: tuple[Sourced, Sourced] | None
+    memory_fits: Sourced | None
 
 
 def calibrations() -> tuple[Calibration, ...]:
@@ -166,4 +168,5 @@ def _load(path: Path, modified_ns: int) -> Calibration:
         borrowed_band=pair(file.borrowed_low, file.borrowed_high),
         context=pair(file.context, file.context_highest),
         memory_band=pair(file.memory_low, file.memory_high),
+        memory_fits=fact(file.memory_fits),
     )

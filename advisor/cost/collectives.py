@@ -154,7 +154,11 @@ def _between(
 
 
 def _serves(table: CollectiveTable, group: Group) -> bool:
-    """Whole nodes with this link. Two nodes stand for two only: their tree is faster than the wire."""
+    """Whole nodes with this link. Two nodes stand for two only: their tree is faster than the wire.
+
+    A ring is not scaled down from the all_reduce of many more nodes: that was a tree, with less latency per node.
+    """
+    is_tree = is_all_reduce(table) and group.kind != "all_reduce"
     return (
         table.num_nodes > 1
         and table.link_type == group.link
@@ -162,6 +166,7 @@ def _serves(table: CollectiveTable, group: Group) -> bool:
         and group.per_node == group.cluster.devices_per_node
         and (table.num_nodes == 2) == (group.num_nodes == 2)
         and table.collective in ("all_reduce", group.kind)
+        and not (is_tree and table.num_nodes > 2 * group.num_nodes)
         and table.points[0][0] <= _BUCKET
     )
 

@@ -66,6 +66,7 @@ def estimate_memory(
     share = memory_band(device)
     low = int(needed * share.low) + outside.low + links.low
     high = int(needed * share.high) + outside.high + links.high
+    enough = int(needed * share.fits) + outside.high + links.high
     peaks = _Peaks(trace, result)
     highest = peaks.highest()
     return MemoryEstimate(
@@ -79,7 +80,7 @@ def estimate_memory(
         low_bytes=low,
         high_bytes=high,
         usable_bytes=usable.low,
-        fits=high <= usable.low,
+        fits=enough <= usable.low,
         verdict=_verdict(low, high, usable.low),
         peak=peaks.describe(highest),
         next_peak=peaks.next_to(highest),

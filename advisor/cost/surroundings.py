@@ -35,6 +35,7 @@ class Band:
 
     low: float
     high: float
+    fits: float  # the share that has to be there for a step to be said to fit
     source: str
 
 
@@ -79,8 +80,8 @@ def communication(trace: StepTrace, device: DeviceProfile) -> Span:
 
 def memory_band(device: DeviceProfile) -> Band:
     """How far the memory that steps really needed lies from the prediction."""
-    bands = [c.memory_band for c in nearest(device, calibrations()) if c.memory_band is not None]
-    if not bands:
-        raise ProfileError("no calibration gives a memory band", hint="profiles/calibration is incomplete")
-    low, high = bands[0]
-    return Band(low.value, high.value, high.source)
+    for calibration in nearest(device, calibrations()):
+        if calibration.memory_band is not None and calibration.memory_fits is not None:
+            low, high = calibration.memory_band
+            return Band(low.value, high.value, calibration.memory_fits.value, high.source)
+    raise ProfileError("no calibration gives a memory band", hint="profiles/calibration is incomplete")

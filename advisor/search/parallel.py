@@ -28,6 +28,9 @@ PAYING_DOUBLING = 1.4
 # Options that serve a rank as they serve one device; the others only make room, which sharding makes too.
 SHARED = frozenset({"precision", "memory_format", "attention", "loss", "optimizer", "packing"})
 
+# Costs that differ by less are one cost: the error of the specification's own choice among plans (section 5.4).
+SAME_COST = 0.05
+
 # Bytes beside the shards may fall by this much when a strategy rewrites the step: below it nothing is worth pricing.
 TRANSIENT_MARGIN = 0.8
 
@@ -271,16 +274,25 @@ def _pays_until(candidates: list[Candidate], single: Candidate | None) -> int | 
 
 
 def _choose(pricer: Pricer, candidates: list[Candidate], until: int | None) -> Candidate | None:
-    """Fewest devices that meet the goal, better with our error in it; else the fastest while counting up pays."""
+    """Cheapest that meets the goal, better with our error in it; else the fastest while counting up pays."""
     if not candidates:
         return None
     if pricer.goal.deadline_s is not None:
         meeting = [c for c in candidates if pricer.meets_goal(c)]
         if meeting:
-            return next((c for c in meeting if _surely(pricer, c)), meeting[0])
+            return _cheapest([c for c in meeting if _surely(pricer, c)] or meeting)
         return min(candidates, key=step_s)
     paying = [c for c in candidates if until is None or c.plan.num_devices <= until] or candidates[:1]
     return min(paying, key=step_s)
+
+
+def _cheapest(candidates: list[Candidate]) -> Candidate:
+    """Fewest devices among those that cost least, within our error; by devices alone where no price is known."""
+    costs = [candidate.cost_usd for candidate in candidates if candidate.cost_usd is not None]
+    if len(costs) < len(candidates):
+        return candidates[0]
+    limit = min(costs) * (1 + SAME_COST)
+    return next(c for c in candidates if c.cost_usd is not None and c.cost_usd <= limit)
 
 
 def _surely(pricer: Pricer, candidate: Candidate) -> bool:
