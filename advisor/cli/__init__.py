@@ -78,6 +78,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         traceback.print_exc()
         _complain("this is a bug in advisor", "please report it with the lines above")
         return BUG
+    if result == INTERRUPTED:  # typer turns an interrupt of a command into its code
+        _complain("interrupted", None)
     return result if isinstance(result, int) else 0
 
 

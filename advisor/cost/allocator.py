@@ -63,11 +63,6 @@ def sum_live(events: Sequence[MemoryEvent], sizes: Sequence[int]) -> AllocatorRe
     )
 
 
-def round_to_block(nbytes: int) -> int:
-    """Bytes that a request of `nbytes` takes in `memory_allocated`."""
-    return max(_MIN_BLOCK, -(-nbytes // _MIN_BLOCK) * _MIN_BLOCK)
-
-
 def simulate(
     events: Sequence[MemoryEvent],
     sizes: Sequence[int],
@@ -87,12 +82,13 @@ def simulate(
     block_bytes = [0] * len(sizes)
     reserved_peak, reserved_peak_event = 0, -1
     for index, event in enumerate(events):
+        storage = event.storage
         if not event.is_alloc:
-            if (block := blocks.pop(event.storage, None)) is not None:
+            if (block := blocks.pop(storage, None)) is not None:
                 allocator.free(block)
-        elif nbytes := sizes[event.storage]:
-            blocks[event.storage] = block = allocator.allocate(nbytes)
-            block_bytes[event.storage] = block.size
+        elif nbytes := sizes[storage]:
+            blocks[storage] = block = allocator.allocate(nbytes)
+            block_bytes[storage] = block.size
             if allocator.reserved > reserved_peak:
                 reserved_peak, reserved_peak_event = allocator.reserved, index
         allocated.append(allocator.allocated)
@@ -152,14 +148,6 @@ class _Pool:
         block.is_free = False
         del self.free[bisect_left(self.free, (block.size, block.address))]
 
-    def take_best(self, size: int) -> _Block | None:
-        index = bisect_left(self.free, (size,))
-        if index == len(self.free):
-            return None
-        block = self.free.pop(index)[2]
-        block.is_free = False
-        return block
-
 
 class _Allocator:
     """Two pools and the counters."""
@@ -174,9 +162,14 @@ class _Allocator:
         self._large = _Pool(is_small=False, min_split=_MIN_BLOCK if expandable else _SMALL + 1)
 
     def allocate(self, nbytes: int) -> _Block:
-        size = round_to_block(nbytes)
+        size = -(-nbytes // _MIN_BLOCK) * _MIN_BLOCK
         pool = self._small if size <= _SMALL else self._large
-        block = pool.take_best(size) or (self._grow(pool, size) if self.expandable else self._new_segment(pool, size))
+        free = pool.free
+        if (index := bisect_left(free, (size,))) < len(free):
+            block = free.pop(index)[2]  # the best fit
+            block.is_free = False
+        else:
+            block = self._grow(pool, size) if self.expandable else self._new_segment(pool, size)
         if block.size - size >= pool.min_split:
             self._split(block, size)
         self.allocated += block.size
@@ -195,15 +188,17 @@ class _Allocator:
             block = before
         pool.put(block)
 
-    def _split(self, block: _Block, size: int) -> None:
-        rest = _Block(block.pool, block.address + size, block.size - size)
-        rest.previous, rest.next = block, block.next
-        if block.next is not None:
-            block.next.previous = rest
+    @staticmethod
+    def _split(block: _Block, size: int) -> None:
+        pool, after = block.pool, block.next
+        rest = _Block(pool, block.address + size, block.size - size)
+        rest.previous, rest.next = block, after
+        if after is not None:
+            after.previous = rest
         block.next, block.size = rest, size
-        if block.pool.end is block:
-            block.pool.end = rest
-        block.pool.put(rest)
+        if pool.end is block:
+            pool.end = rest
+        pool.put(rest)
 
     @staticmethod
     def _absorb(block: _Block, after: _Block) -> None:

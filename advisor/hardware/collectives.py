@@ -7,6 +7,8 @@ all_reduce and (n-1)/n for all_gather, reduce_scatter (S is the full, gathered b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 from advisor import units
 from advisor.hardware.catalog import profile_files
@@ -33,8 +35,15 @@ class CollectiveTable:
 
 def collective_tables() -> tuple[CollectiveTable, ...]:
     """Every table known: the user's own first, then the shipped ones, in the order of the files."""
-    files = [read(path, CollectiveFile) for path in profile_files("collectives")]
-    return tuple(_table(entry, file.sources) for file in files for entry in file.tables)
+    paths = profile_files("collectives")
+    return tuple(table for path in paths for table in _load(path.resolve(), path.stat().st_mtime_ns))
+
+
+@lru_cache(maxsize=64)
+def _load(path: Path, modified_ns: int) -> tuple[CollectiveTable, ...]:
+    """Once for each state of a file: a search prices hundreds of plans."""
+    file = read(path, CollectiveFile)
+    return tuple(_table(entry, file.sources) for entry in file.tables)
 
 
 def _table(entry: CollectiveEntry, sources: dict[str, Source]) -> CollectiveTable:

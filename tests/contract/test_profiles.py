@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.cost.calibration import CalibrationFile
 from advisor.hardware import catalog
 from advisor.hardware.collectives import collective_tables
 from advisor.hardware.profile import ClusterProfile, DeviceProfile, Sourced
@@ -181,7 +182,7 @@ def test_unsupported_devices_have_a_reason_and_no_profile() -> None:
 
 def test_the_examples_of_the_readme(tmp_path: Path) -> None:
     examples = re.findall(r"```toml\n(.*?)```", (PROFILES / "README.md").read_text(), re.DOTALL)
-    kinds: list[type[ProfileFile]] = [DeviceFile, ClusterFile]
+    kinds: list[type[ProfileFile]] = [DeviceFile, ClusterFile, CalibrationFile]
     assert len(examples) == len(kinds)
     for text, kind in zip(examples, kinds, strict=True):
         assert tomllib.loads(text)

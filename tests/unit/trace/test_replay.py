@@ -162,6 +162,12 @@ def test_checkpointed_blocks(value: str) -> None:
     assert any(op.phase is Phase.RECOMPUTE and op.module == "blocks.4.norm" for op in trace.ops)
 
 
+@pytest.mark.parametrize("execution", [{}, {"autocast_dtype": "bfloat16", "num_microbatches": 2}])
+def test_offloaded_activations(execution: dict[str, Any]) -> None:
+    trace = assert_replayed(workload(offload_activations=True, **execution))
+    assert any(storage.on_host and storage.module == "blocks.4.norm" for storage in trace.storages)
+
+
 def test_a_transformer_encoder_in_bfloat16() -> None:
     def build() -> nn.Module:
         layer = nn.TransformerEncoderLayer(WIDTH, 2, 2 * WIDTH, batch_first=True)
@@ -348,6 +354,18 @@ class Twice(GPT):
 
 def test_a_chain_called_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_traced_whole(workload(Twice), "blocks differ in backward", monkeypatch)
+
+
+class Hooked(GPT):
+    """The model's own hooks may treat one block's tensors unlike another's."""
+
+    def run(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.half(), lambda tensor: tensor.float()):
+            return super().run(x)
+
+
+def test_saved_tensor_hooks_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_traced_whole(workload(Hooked), "saved-tensor hooks", monkeypatch)
 
 
 class Skipping(GPT):
