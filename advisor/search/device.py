@@ -136,10 +136,11 @@ class _Walk:
             why = f"not possible here: {error.message.splitlines()[-1]}"
             self.rungs.append(self._rung(option, value, None, taken=False, why=why))
             return False
-        self.seen.append(candidate)
         taken, why = self._judge(candidate, risk)
-        if option.name == "variant":  # another model is offered, never taken for the user
+        if option.name == "variant":  # another model is offered, never taken for the user, nor the nearest miss
             taken, why = False, "a smaller model: offered, not taken"
+        else:
+            self.seen.append(candidate)
         self.rungs.append(self._rung(option, value, candidate, taken=taken, why=why))
         if taken:
             self.current = candidate

@@ -97,6 +97,13 @@ QUICK = [
         why="four million steps of a step that no device starts in 250 ns",
     ),
     Case(
+        name="no room",
+        target="gpt.py",
+        flags="--device-memory 1MiB --global-batch 8",
+        expected=INFEASIBLE,
+        why="132 thousand parameters are half a MiB, with gradients one, before any activation",
+    ),
+    Case(
         name="no length",
         target="lit.py:LitClassifier",
         flags=f"{RTX_3090} --global-batch 64 --input f32:1x28x28 --target i64[0,10)",
@@ -234,6 +241,8 @@ def test_verdict(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     verdict = report.verdict
     assert verdict is not None
     assert (verdict.kind, verdict.undetermined) == (case.expected, case.undetermined), verdict.sentence
+    for candidate in (report.single, report.nearest_single, report.distributed):
+        assert candidate is None or candidate.plan.recipe.choice("variant") is None, "a smaller model is not the answer"
     if case.expected is SINGLE:
         assert report.recommended is not None
         assert report.recommended.plan.num_devices == 1
