@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from advisor.version import __version__
 
 if TYPE_CHECKING:
-    from advisor.analysis import assess, estimate, measure
+    from advisor.api import assess, estimate, measure
     from advisor.errors import AdvisorError
     from advisor.report.model import Report
     from advisor.workload.spec import Workload
@@ -23,9 +23,9 @@ _EXPORTS = {
     "AdvisorError": "advisor.errors",
     "Report": "advisor.report.model",
     "Workload": "advisor.workload.spec",
-    "assess": "advisor.analysis",
-    "estimate": "advisor.analysis",
-    "measure": "advisor.analysis",
+    "assess": "advisor.api",
+    "estimate": "advisor.api",
+    "measure": "advisor.api",
 }
 
 __all__ = ["AdvisorError", "Report", "Workload", "__version__", "assess", "estimate", "measure"]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from advisor.advice.batch_layout import BatchLayout
 from advisor.advice.learning_rate import LearningRateAdvice, TrainingJob, advise
-from advisor.cost.estimate import Estimate
 from advisor.cost.rates import rates_for
 from advisor.discovery import discover
 from advisor.errors import UsageError
@@ -31,7 +27,6 @@ from advisor.search.select import decide
 from advisor.search.sensitivity import sensitivities
 from advisor.session.base import Session
 from advisor.trace.records import StepTrace
-from advisor.workload.spec import Workload, WorkloadDescription
 
 Progress = Callable[[str, float | None], None]  # (what is being done, share done or None)
 
@@ -64,19 +59,19 @@ class Request:
     settings: tuple[Setting, ...] = field(default=())
 
 
-def _quietly(what: str, share: float | None) -> None:
+def quietly(what: str, share: float | None) -> None:
     """Progress for nobody."""
 
 
 # ---- the three questions, on a session ----------------------------------------------------------------------------
 
 
-def assess_session(session: Session, request: Request, progress: Progress = _quietly) -> Report:
+def assess_session(session: Session, request: Request, progress: Progress = quietly) -> Report:
     """The whole advice: profile as it is, exhaust one device, then distribute as far as it pays."""
     device, is_local = _device(request)
     cluster = _cluster(request, device)
-    options, strategies = _plugins()
-    start = _recipe(request)
+    options, strategies = plugins()
+    start = recipe_of(request)
     progress("tracing the step as it is", None)
     pricer = _pricer(session, device, cluster, request, progress)
     trace = pricer.trace(start)
@@ -121,10 +116,10 @@ def assess_session(session: Session, request: Request, progress: Progress = _qui
     )
 
 
-def estimate_session(session: Session, request: Request, progress: Progress = _quietly) -> Report:
+def estimate_session(session: Session, request: Request, progress: Progress = quietly) -> Report:
     """Predict one exact configuration, on one device or as one rank of a plan."""
-    candidate, trace, device, cluster, goal = _configuration(session, request, progress)
-    options, strategies = _plugins()
+    candidate, trace, device, cluster, goal = configuration(session, request, progress)
+    options, strategies = plugins()
     return build_configuration_report(
         "estimate",
         candidate,
@@ -140,15 +135,15 @@ def estimate_session(session: Session, request: Request, progress: Progress = _q
     )
 
 
-def measure_session(session: Session, request: Request, progress: Progress = _quietly) -> Report:
+def measure_session(session: Session, request: Request, progress: Progress = quietly) -> Report:
     """Run one configuration for real on this machine, beside its prediction."""
     if request.plan is not None:
         raise UsageError("measure runs one device, and --plan names several", hint="leave --plan out")
     local = replace(request, device=None, device_memory_bytes=None)
-    candidate, trace, device, _, goal = _configuration(session, local, progress)
+    candidate, trace, device, _, goal = configuration(session, local, progress)
     progress("running the step", None)
     measurement = session.measure(candidate.plan.recipe, time_limit_s=MEASURE_LIMIT_S)
-    options, strategies = _plugins()
+    options, strategies = plugins()
     return build_configuration_report(
         "measure",
         replace(candidate, measurement=measurement),
@@ -162,12 +157,12 @@ def measure_session(session: Session, request: Request, progress: Progress = _qu
     )
 
 
-def _configuration(
+def configuration(
     session: Session, request: Request, progress: Progress
 ) -> tuple[Candidate, StepTrace, DeviceProfile, ClusterProfile | None, Goal]:
     device, _ = _device(request)
     cluster = _cluster(request, device)
-    recipe = _recipe(request)
+    recipe = recipe_of(request)
     progress("tracing the step", None)
     pricer = _pricer(session, device, cluster, request, progress)
     trace = pricer.trace(recipe)
@@ -176,119 +171,17 @@ def _configuration(
         return pricer.single(recipe, "the step"), trace, device, cluster, goal
     if cluster is None:
         raise UsageError(f"--plan {request.plan} needs --cluster", hint="`advisor profiles list` names them")
-    _, strategies = _plugins()
+    _, strategies = plugins()
     plan, strategy = parse_plan(request.plan, recipe, strategies)
     if (reason := strategy.illegal(trace, plan.mesh)) is not None:
         raise UsageError(f"--plan {request.plan}: {reason}")
     return pricer.distributed(plan, strategy), trace, device, cluster, goal
 
 
-# ---- the Python API ------------------------------------------------------------------------------------------------
-
-
-def assess(workload: Workload | str | os.PathLike[str], **settings: Any) -> Report:
-    """The whole advice, for notebooks; `settings` as the command's flags.
-
-    Args:
-        workload: a `Workload` of your own functions (traced in this process) or a target as on the command line.
-        **settings: device, cluster, micro_batch, global_batch, samples, deadline, ... ; and any option by name
-            (precision="amp-bf16"), which is then part of the step as it is.
-
-    Raises:
-        AdvisorError: the question could not be answered.
-    """
-    with _session(workload) as session:
-        return assess_session(session, _request(settings, session.description))
-
-
-def estimate(workload: Workload | str | os.PathLike[str], **settings: Any) -> Estimate:
-    """Predicted memory (bytes) and time (seconds) of one exact configuration; arguments as in `assess`."""
-    with _session(workload) as session:
-        candidate, *_ = _configuration(session, _request(settings, session.description), _quietly)
-        return candidate.estimate
-
-
-def measure(workload: Workload | str | os.PathLike[str], **settings: Any) -> Measurement:
-    """What one configuration really takes on this machine; arguments as in `assess`."""
-    with _session(workload) as session:
-        recipe = _recipe(_request(settings, session.description))
-        return session.measure(recipe, time_limit_s=MEASURE_LIMIT_S)
-
-
-@contextmanager
-def _session(workload: Workload | str | os.PathLike[str]) -> Iterator[Session]:
-    if isinstance(workload, Workload):
-        from advisor.session.local import LocalSession
-
-        description = WorkloadDescription(
-            target=workload.name,
-            model=_name_of(workload.build_model),
-            batch=_name_of(workload.make_batch),
-            loss=_name_of(workload.compute_loss),
-            optimizer=_name_of(workload.make_optimizer),
-            variants=tuple(workload.variants),
-        )
-        with LocalSession(workload, description) as local:
-            yield local
-        return
-    from advisor.session.child import ChildSession
-    from advisor.workload.target import TargetSpec
-
-    with ChildSession(TargetSpec(target=os.fspath(workload))) as child:
-        yield child
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    return f"{getattr(function, '__name__', type(function).__name__)}()"
-
-
-# Keywords of the Python API that read better without a unit than the fields of `Request` they set.
-_KEYWORDS = {
-    "device_memory": "device_memory_bytes",
-    "micro_batch": "micro_batch_size",
-    "global_batch": "global_batch_size",
-    "deadline": "deadline_s",
-    "budget": "budget_usd",
-    "price": "price_usd_per_hour",
-    "lr": "learning_rate",
-}
-
-
-def _request(settings: Mapping[str, Any], description: WorkloadDescription) -> Request:
-    """Keywords to a request: names as on the command line, SI numbers or strings with units."""
-    from advisor.units import parse_bytes, parse_count, parse_seconds, parse_usd, parse_usd_per_hour
-
-    parsers: dict[str, Callable[[str], Any]] = {
-        "device_memory_bytes": parse_bytes,
-        "deadline_s": parse_seconds,
-        "samples": parse_count,
-        "tokens": parse_count,
-        "steps": parse_count,
-        "budget_usd": parse_usd,
-        "price_usd_per_hour": parse_usd_per_hour,
-    }
-    options, _ = _plugins()
-    known = {f.name for f in fields(Request)} - {"settings", "choices"}
-    values: dict[str, Any] = {}
-    choices: dict[str, str] = {}
-    for keyword, value in settings.items():
-        name = _KEYWORDS.get(keyword, keyword)
-        if keyword in options:
-            choices[keyword] = str(value)
-        elif name not in known:
-            raise UsageError(
-                f"no setting {keyword!r}", hint=f"known: {', '.join(sorted({*_KEYWORDS, *known, *options}))}"
-            )
-        elif value is not None:
-            values[name] = parsers[name](value) if isinstance(value, str) and name in parsers else value
-    shown = tuple(Setting(name=name, value=str(value), origin="argument") for name, value in sorted(settings.items()))
-    return Request(**values, choices=tuple(sorted(choices.items())), settings=shown)
-
-
 # ---- pieces -------------------------------------------------------------------------------------------------------
 
 
-def _plugins() -> tuple[dict[str, Option], dict[str, Strategy]]:
+def plugins() -> tuple[dict[str, Option], dict[str, Strategy]]:
     return (
         discover("advisor.options", "OPTION", Option),  # type: ignore[type-abstract]
         discover("advisor.parallel", "STRATEGY", Strategy),  # type: ignore[type-abstract]
@@ -334,7 +227,7 @@ def _cluster(request: Request, device: DeviceProfile) -> ClusterProfile | None:
     return cluster
 
 
-def _recipe(request: Request) -> Recipe:
+def recipe_of(request: Request) -> Recipe:
     """The step as it is: the micro-batch, accumulated up to the global batch, with the options the user fixed."""
     micro, whole = request.micro_batch_size, request.global_batch_size
     for name, value in (("micro-batch", micro), ("global batch", whole)):
@@ -347,7 +240,7 @@ def _recipe(request: Request) -> Recipe:
             f"the global batch of {whole} is not a multiple of the micro-batch of {micro}",
             hint="give a --micro-batch that divides it",
         )
-    options, _ = _plugins()
+    options, _ = plugins()
     for name, _ in request.choices:
         if name not in options:
             raise UsageError(f"no option {name!r}", hint=f"known: {', '.join(sorted(options))}")

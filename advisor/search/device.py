@@ -10,6 +10,7 @@ from advisor.options.base import Facts, Option, Recipe, Risk
 from advisor.search.candidates import Pricer, fits, step_s
 from advisor.search.plan import Candidate, Rejection, Rung
 from advisor.trace.records import Phase
+from advisor.units import format_bytes
 
 # The savers of specs/optimisation section 5, by what they risk and then by what they cost; values in the order tried.
 LADDER: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -35,6 +36,9 @@ LADDER: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 # Options that buy memory with time, or only memory: nothing to gain from where the step fits.
 MEMORY_ONLY = frozenset({"checkpointing", "optimizer_in_backward", "offload_activations", "offload_optimizer"})
+
+# Above so many times the usable memory, recomputing everything is tried without trying a part first.
+FAR = 2.0
 
 # An option that moves neither memory nor time by this much is not worth a line in somebody's script. Our choice.
 WORTHWHILE = 0.02
@@ -63,7 +67,11 @@ def search_device(pricer: Pricer, facts: Facts, options: Mapping[str, Option], s
     """
     walk = _Walk(pricer, facts, options, pricer.single(start, "the step as it is"))
     baseline = walk.current
-    for name, preferred in LADDER:
+    ladder = LADDER
+    if walk.weights_do_not_fit():
+        walk.leap()
+        ladder = ()
+    for name, preferred in ladder:
         if name == "micro_batch":
             walk.try_smaller_micro_batch()
         elif name in options:
@@ -79,6 +87,16 @@ def search_device(pricer: Pricer, facts: Facts, options: Mapping[str, Option], s
         max_micro_batch_size=walk.max_micro_batch(),
         max_sequence_length=walk.max_sequence(),
     )
+
+
+# Where not even the weights fit, one lean recipe is priced at once: it says how far away one device is, and what a
+# rank of a cluster would start from.
+LEAP: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("precision", ("amp-bf16", "amp-fp16")),
+    ("loss", ("chunked",)),
+    ("checkpointing", ("all",)),
+    ("optimizer_state", ("adam-8bit",)),
+)
 
 
 class _Walk:
@@ -101,6 +119,8 @@ class _Walk:
             values = [value for value in values if value != "amp-fp16"]
         if option.name == "optimizer" and self.current.estimate.memory.peak.phase is not Phase.OPTIMIZER:
             values = [value for value in values if value != "for-loop"]  # lowers the peak of the optimizer only
+        if option.name == "checkpointing" and self._excess() > FAR:
+            values = [value for value in values if value != "selective"]
         if fits(self.current) and self.current.plan.recipe.choice(option.name) is not None:
             values = []  # what made room stays
         if not values:
@@ -112,6 +132,10 @@ class _Walk:
             taken = self._try(option, value)
             if taken and fits(self.current) and option.name != "precision":
                 return
+
+    def _excess(self) -> float:
+        memory = self.current.estimate.memory
+        return memory.required_bytes / memory.usable_bytes
 
     def _facts_now(self) -> Facts:
         """The facts, with the accumulation that the walk has arrived at."""
@@ -184,6 +208,32 @@ class _Walk:
             taken=taken,
             why=why,
         )
+
+    def weights_do_not_fit(self) -> bool:
+        """Whether the parameters alone, two bytes each, are more than the device has (adapters may take fewer)."""
+        if self.facts.fine_tune:
+            return False
+        return 2 * self.facts.trace.num_parameters > self.current.estimate.memory.usable_bytes
+
+    def leap(self) -> None:
+        """Price one lean recipe with one sample at a time, instead of walking the ladder."""
+        facts, recipe = self._facts_now(), self.current.plan.recipe
+        whole = recipe.micro_batch_size * recipe.num_microbatches
+        lean = replace(recipe, micro_batch_size=1, num_microbatches=whole)
+        weights = format_bytes(2 * facts.trace.num_parameters)
+        why = f"taken together with the others: the weights alone take {weights} in 16 bits"
+        rungs: list[Rung] = []
+        for name, values in LEAP:
+            if (option := self.options.get(name)) is None or lean.choice(name) is not None:
+                continue
+            if (value := next((v for v in values if v in option.values(facts)[1:]), None)) is not None:
+                lean = lean.choosing(name, value)
+                rungs.append(self._rung(option, value, None, taken=True, why=why))
+        candidate = self.pricer.single(lean, "a lean recipe")
+        self.seen.append(candidate)
+        self.current = candidate
+        self.rungs += rungs
+        self._micro_batch_rung(candidate, taken=True, why=f"{why}; nothing makes room on one device")
 
     # ---- micro-batch -------------------------------------------------------------------------------------------
 

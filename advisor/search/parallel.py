@@ -124,7 +124,7 @@ class _Search:
         self.per_node = pricer.cluster.devices_per_node
         self.usable = pricer.usable_bytes or pricer.device.usable_memory_bytes or 0
         self.rejections: dict[str, Rejection] = {}  # by family; the largest count stands for the smaller ones
-        self._transient: dict[Recipe, tuple[float, float]] = {}
+        self._transient: dict[Recipe, float] = {}
 
     def at(self, num_devices: int) -> Candidate | str:
         """Best candidate at this count, or the reason there is none."""
@@ -173,6 +173,10 @@ class _Search:
             what = f"parameters, gradients and optimizer states alone take {format_bytes(states)} a rank"
             return self._reject(label, mesh, what)
         room = self.usable - states
+        beside = self._beside_states(one, 1)
+        if TRANSIENT_MARGIN * beside > room:
+            what = f"about {format_bytes(states + beside)} a rank with one sample at a time"
+            return self._reject(label, mesh, what)
         for size in self._sizes(one, share, room):
             whole = replace(recipe, micro_batch_size=size, num_microbatches=share // size)
             plan = Plan(recipe=whole, mesh=mesh, strategy=strategy.name, reshard_after_forward=reshard)
@@ -191,19 +195,21 @@ class _Search:
 
     def _sizes(self, one: Recipe, share: int, room: float) -> list[int]:
         """At most two divisors of the share to try, largest first, and one sample as the last resort."""
-        line = self._line(one)
+        if share == 1:
+            return [1]
         divisors = [d for d in range(1, share + 1) if share % d == 0]
-        fixed, slope = line
+        first, second = self._beside_states(one, 1), self._beside_states(one, 2)
+        slope = max(second - first, 1.0)
+        fixed = first - slope
         below = [d for d in divisors if fixed + slope * d <= room]
         return [*sorted(below[-2:], reverse=True), *([] if 1 in below[-2:] else [1])] if below else [1]
 
-    def _line(self, one: Recipe) -> tuple[float, float]:
-        """Bytes that are not state: (fixed, per sample), from one and two samples."""
-        one = replace(one, num_microbatches=2)
-        if one not in self._transient:
-            small, large = (_transient_bytes(self.pricer, replace(one, micro_batch_size=size)) for size in (1, 2))
-            self._transient[one] = (2 * small - large, max(large - small, 1.0))
-        return self._transient[one]
+    def _beside_states(self, one: Recipe, size: int) -> float:
+        """Bytes that are not state, with `size` samples at a time."""
+        recipe = replace(one, micro_batch_size=size, num_microbatches=2)
+        if recipe not in self._transient:
+            self._transient[recipe] = _transient_bytes(self.pricer, recipe)
+        return self._transient[recipe]
 
     def _reject(self, label: str, mesh: Mesh, reason: str, candidate: Candidate | None = None) -> str:
         estimate = None if candidate is None else candidate.estimate

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -178,7 +179,9 @@ class _Run:
                 stack.enter_context(replayer)
             stack.enter_context(self.recorder)
             try:
-                run_step(self.prepared, on_phase=self._on_phase)
+                # One micro-batch makes the optimizer state; accumulating there too would only take time.
+                single = replace(self.prepared.execution, num_microbatches=1)
+                run_step(replace(self.prepared, execution=single), on_phase=self._on_phase)
                 self._mark_optimizer_state()
                 steady_start = len(self.recorder.ops)
                 run_step(self.prepared, on_phase=self._on_phase)

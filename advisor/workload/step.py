@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils import _pytree as pytree
 
+from advisor.errors import MeasurementError
 from advisor.workload.checks import check_loss, check_model
 from advisor.workload.spec import Execution, Phase, Workload
 
@@ -43,8 +44,17 @@ class Prepared:
 
 
 def prepare(workload: Workload, *, device: str = "cpu") -> Prepared:
-    """Build model, optimizer and batch for real on `device`."""
+    """Build model, optimizer and batch for real on `device`.
+
+    Raises:
+        MeasurementError: optimizer states are to stay on the host of an accelerator, which is predicted only.
+    """
     execution = workload.execution
+    if execution.offload_optimizer_states and torch.device(device).type != "cpu":
+        raise MeasurementError(
+            "offload_optimizer is predicted, not run: a step with optimizer states on the host needs an engine",
+            hint="DeepSpeed's ZeRO-Offload or torchao's CPUOffloadOptimizer run it",
+        )
     model = workload.build_model()
     check_model(model)
     model.train()
