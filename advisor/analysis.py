@@ -188,6 +188,13 @@ def plugins() -> tuple[dict[str, Option], dict[str, Strategy]]:
     )
 
 
+def check_hardware(request: Request) -> None:
+    """Raises `ProfileError` or `UsageError` for a device or cluster that nobody described."""
+    if request.device is not None or request.device_memory_bytes is not None:
+        device, _ = _device(request)
+        _cluster(request, device)
+
+
 def _device(request: Request) -> tuple[DeviceProfile, bool]:
     """The device asked about, and whether it is this machine's own."""
     if request.device_memory_bytes is not None:

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 def ask(question: Question, parameters: Mapping[str, object], *, target: str) -> Report:
     """The report that answers `question` about `target`, under the settings of the command line and its files."""
+    from advisor.analysis import check_hardware
     from advisor.session.child import ChildSession
 
     flags = settings.flag_layer(parameters)
     config = parameters.get("config")
     file = settings.file_layer(Path.cwd(), config=config if isinstance(config, Path) else None)
     before_loading = settings.merge(flags, file)
-    settings.request(before_loading)  # a misspelt value need not wait for the user's file
+    check_hardware(settings.request(before_loading))  # what is misspelt need not wait for the user's file
     spec = settings.target_spec(before_loading, target=target)
     with progress(quiet=bool(parameters.get("quiet"))) as tell:
         tell(f"loading {target}", None)

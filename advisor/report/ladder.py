@@ -39,7 +39,7 @@ def blocks(report: Report) -> tuple[Block, ...]:
     if report.max_micro_batch_size is not None:
         limits.append(f"The largest micro-batch that fits is {report.max_micro_batch_size} (predicted).")
     if report.max_sequence_length is not None:
-        limits.append(f"The longest sequence that fits is {report.max_sequence_length} tokens (predicted).")
+        limits.append(f"By memory alone, one sequence may have {report.max_sequence_length:,} tokens (predicted).")
     if limits:
         found.append(Paragraph(" ".join(limits)))
     return (*found, *_not_tried(report), *rejections(report, distributed=False))
@@ -92,5 +92,5 @@ def _is_distributed(rejection: Rejection, report: Report) -> bool:
 
 def _rejection(reason: str, labels: list[str]) -> str:
     more = len(labels) - _LABELS_PER_REASON
-    shown = ", ".join(labels[:_LABELS_PER_REASON]) + (f" and {more} more" if more > 0 else "")
+    shown = "; ".join(labels[:_LABELS_PER_REASON]) + (f" and {more} more" if more > 0 else "")
     return f"{shown} — {reason}"

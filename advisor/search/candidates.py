@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from advisor.cost.estimate import Estimate
+from advisor.cost.memory import estimate_memory
 from advisor.cost.price import price
 from advisor.hardware.mesh import Mesh
 from advisor.hardware.profile import ClusterProfile, DeviceProfile
@@ -58,9 +59,13 @@ class Pricer:
         if plan not in self._estimates:
             trace = self.trace(plan.recipe)
             sharded = strategy.shard(trace, plan.mesh, reshard_after_forward=plan.reshard_after_forward)
-            self._estimates[plan] = price(
-                sharded, self.device, usable_bytes=self.usable_bytes, cluster=self.cluster, mesh=plan.mesh
-            )
+            memory = estimate_memory(sharded, self.device, usable_bytes=self.usable_bytes)
+            if memory.fits:
+                self._estimates[plan] = price(
+                    sharded, self.device, usable_bytes=self.usable_bytes, cluster=self.cluster, mesh=plan.mesh
+                )
+            else:  # hundreds of plans end here: how long they would take is nobody's question
+                self._estimates[plan] = Estimate(memory=memory, time=None, num_devices=plan.num_devices)
         return self._candidate(plan, self._estimates[plan])
 
     def _candidate(self, plan: Plan, estimate: Estimate) -> Candidate:

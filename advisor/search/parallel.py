@@ -54,7 +54,7 @@ def search_parallel(
     max_devices: int,
 ) -> ParallelSearch:
     """The best data-parallel plan with at most `max_devices`, and the scaling table that led to it."""
-    search = _Search(pricer, strategies, _rank_choices(facts, options, single))
+    search = _Search(pricer, strategies, _rank_choices(facts, options, single), single.baseline.plan.recipe)
     reference = single.best
     points: list[ScalingPoint] = []
     for num_devices in device_counts(max_devices):
@@ -117,9 +117,12 @@ def _rank_choices(facts: Facts, options: Mapping[str, Option], single: DeviceSea
 
 
 class _Search:
-    def __init__(self, pricer: Pricer, strategies: Mapping[str, Strategy], recipes: list[Recipe]) -> None:
+    def __init__(
+        self, pricer: Pricer, strategies: Mapping[str, Strategy], recipes: list[Recipe], baseline: Recipe
+    ) -> None:
         assert pricer.cluster is not None
         self.pricer, self.recipes = pricer, recipes
+        self.as_it_is, self.given = pricer.trace(baseline), set(baseline.choices)
         self.strategies = sorted(strategies.values(), key=lambda s: s.simplicity)
         self.per_node = pricer.cluster.devices_per_node
         self.usable = pricer.usable_bytes or pricer.device.usable_memory_bytes or 0
@@ -165,7 +168,8 @@ class _Search:
     ) -> Candidate | str:
         """The largest micro-batch that should fit beside the shards, checked by pricing it."""
         one = replace(recipe, micro_batch_size=1, num_microbatches=min(share, 2))
-        trace = self.pricer.trace(one)
+        # States are the same whatever a recipe recomputes or casts: the step as it is tells them without a trace more.
+        trace = self.as_it_is if _keeps_states(set(recipe.choices) - self.given) else self.pricer.trace(one)
         if (reason := strategy.illegal(trace, mesh)) is not None:
             return self._reject(label, mesh, reason)
         states = _state_bytes(trace, mesh, strategy.name)
@@ -217,6 +221,14 @@ class _Search:
         where = f"on {mesh.world_size} devices: {reason}"
         self.rejections[label] = Rejection(plan=plan, label=label, reason=where, estimate=estimate)
         return reason
+
+
+def _keeps_states(choices: set[tuple[str, str]]) -> bool:
+    """Whether parameters, gradients and optimizer states stay what they are under these choices."""
+    return all(
+        value in ("tf32", "amp-bf16", "amp-fp16") if name == "precision" else name in {*SHARED, "checkpointing"}
+        for name, value in choices
+    )
 
 
 def _categories(trace: StepTrace, *categories: Category) -> int:

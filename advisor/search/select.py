@@ -7,7 +7,7 @@ from advisor.search.candidates import Pricer, fits
 from advisor.search.device import DeviceSearch
 from advisor.search.parallel import ParallelSearch
 from advisor.search.plan import Candidate, Verdict, VerdictKind
-from advisor.units import format_bytes, format_seconds
+from advisor.units import format_bytes, format_percent, format_seconds
 
 # product: operators without a price above this share of the step make the verdict undetermined.
 UNPRICED_SHARE = 0.02
@@ -76,12 +76,12 @@ def unpriced_share(estimate: Estimate) -> float:
 
 def _margin(candidate: Candidate, pricer: Pricer) -> str:
     memory = candidate.estimate.memory
-    parts = [f"uses {memory.required_bytes / memory.usable_bytes:.0%} of usable memory"]
+    parts = [f"uses {format_percent(memory.required_bytes / memory.usable_bytes)} of usable memory"]
     deadline = pricer.goal.deadline_s
     if deadline is not None and candidate.finish_s is not None:
-        parts.append(f"finishes in {candidate.finish_s / deadline:.0%} of the deadline")
+        parts.append(f"finishes in {format_percent(candidate.finish_s / deadline)} of the deadline")
     if pricer.goal.budget_usd is not None and candidate.cost_usd is not None:
-        parts.append(f"costs {candidate.cost_usd / pricer.goal.budget_usd:.0%} of the budget")
+        parts.append(f"costs {format_percent(candidate.cost_usd / pricer.goal.budget_usd)} of the budget")
     return ", ".join(parts)
 
 

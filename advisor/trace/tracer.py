@@ -362,5 +362,6 @@ def _explain(error: Exception) -> TraceError:
             hint="replace the value by a shape or a constant, or give a --loss that avoids this line.",
         )
     return TraceError(
-        f"{where}\n{type(error).__name__}: {error}", hint="the line above failed on tensors without data."
+        f"{where}\n{type(error).__name__}: {error}",
+        hint="only shapes and dtypes count here: does --batch give what forward takes?",
     )
