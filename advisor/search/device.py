@@ -119,6 +119,8 @@ class _Walk:
             values = [value for value in values if value != "amp-fp16"]
         if option.name == "optimizer" and self.current.estimate.memory.peak.phase is not Phase.OPTIMIZER:
             values = [value for value in values if value != "for-loop"]  # lowers the peak of the optimizer only
+        if not fits(self.current):  # it changes no byte
+            values = [value for value in values if value != "tf32"]
         if option.name == "checkpointing" and self._excess() > FAR:
             values = [value for value in values if value != "selective"]
         if fits(self.current) and self.current.plan.recipe.choice(option.name) is not None:
