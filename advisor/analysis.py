@@ -81,6 +81,9 @@ def assess_session(session: Session, request: Request, progress: Progress = quie
     parallel = None
     if cluster is not None and request.max_devices > 1:
         parallel = search_parallel(pricer, facts, options, strategies, single, max_devices=request.max_devices)
+    baseline_run, single_run = _measured(session, request, single.baseline, single.best, is_local, progress)
+    if single.best is not None and single_run is not None:
+        single = replace(single, best=pricer.with_measurement(single.best, single_run))
     verdict = decide(pricer, single, parallel)
     result = SearchResult(
         goal=goal,
@@ -100,7 +103,6 @@ def assess_session(session: Session, request: Request, progress: Progress = quie
         pays_until_devices=None if parallel is None else parallel.pays_until_devices,
         notes=trace.notes,
     )
-    baseline_run, single_run = _measured(session, request, single.baseline, single.best, is_local, progress)
     return build_report(
         result,
         session.description,

@@ -11,6 +11,7 @@ from advisor.cost.memory import estimate_memory
 from advisor.cost.price import price
 from advisor.hardware.mesh import Mesh
 from advisor.hardware.profile import ClusterProfile, DeviceProfile
+from advisor.measure.result import Measurement
 from advisor.options.base import Recipe
 from advisor.parallel.base import Strategy
 from advisor.search.plan import Candidate, Goal, Plan
@@ -80,6 +81,18 @@ class Pricer:
             finish_s=finish,
             cost_usd=None if finish is None else self.cost(plan.num_devices, finish),
         )
+
+    def with_measurement(self, candidate: Candidate, measurement: Measurement) -> Candidate:
+        """The candidate beside its real run; where no time was predicted, the run says how long the job takes."""
+        candidate = replace(candidate, measurement=measurement)
+        step = measurement.step_time_s
+        if candidate.estimate.time is not None or step is None:
+            return candidate
+        recipe = candidate.plan.recipe
+        samples = recipe.micro_batch_size * recipe.num_microbatches
+        finish = None if self.goal.samples is None else self.goal.samples / samples * step
+        cost = None if finish is None else self.cost(1, finish)
+        return replace(candidate, samples_per_s=samples / step, finish_s=finish, cost_usd=cost)
 
     def cost(self, num_devices: int, seconds: float) -> float | None:
         """Price of the booking; a cluster is booked in whole nodes. None where no price is stated."""

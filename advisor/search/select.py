@@ -51,19 +51,23 @@ def _doubts(candidate: Candidate, pricer: Pricer) -> list[tuple[str, str]]:
     on_device = f"run `advisor measure` with this recipe on one {pricer.device.title}: a few steps"
     if memory.verdict is FitVerdict.UNDETERMINED:
         doubts.append(("the memory band straddles what is usable", on_device))
-    if time is None:
+    if time is None and not _was_timed(candidate):
         doubts.append(("this device has no known rates, so time is left blank", on_device))
     elif goal.samples is None:
         doubts.append(
             ("how long the job may take was not said", "give --samples, --tokens or --steps (and --deadline)")
         )
-    elif goal.deadline_s is not None and candidate.finish_s is not None:
+    elif time is not None and goal.deadline_s is not None and candidate.finish_s is not None:
         low, high = (candidate.finish_s * bound / time.step_s for bound in (time.low_s, time.high_s))
         if low <= goal.deadline_s < high:
             doubts.append(("the time band straddles the deadline", on_device))
     if (share := unpriced_share(candidate.estimate)) > UNPRICED_SHARE:
         doubts.append((f"{share:.0%} of the step is operators without a price", on_device))
     return doubts
+
+
+def _was_timed(candidate: Candidate) -> bool:
+    return candidate.measurement is not None and candidate.measurement.step_time_s is not None
 
 
 def unpriced_share(estimate: Estimate) -> float:
@@ -87,10 +91,15 @@ def _margin(candidate: Candidate, pricer: Pricer) -> str:
 
 def _finishing(candidate: Candidate) -> str:
     if candidate.finish_s is not None:
-        return f" and finishes in {format_seconds(candidate.finish_s)} (predicted)"
+        return f" and finishes in {format_seconds(candidate.finish_s)} ({_label(candidate)})"
     if candidate.samples_per_s is not None:
-        return f" at {candidate.samples_per_s:.3g} samples/s (predicted)"
+        return f" at {candidate.samples_per_s:.3g} samples/s ({_label(candidate)})"
     return ""
+
+
+def _label(candidate: Candidate) -> str:
+    """Where the time comes from: a run, where nothing was predicted."""
+    return "from the measured step" if candidate.estimate.time is None else "predicted"
 
 
 def _single_sentence(one: Candidate, pricer: Pricer) -> str:

@@ -161,7 +161,7 @@ def test_ladder_has_every_rung_with_its_reason() -> None:
 
 def test_rejections_with_one_reason_are_one_line() -> None:
     notes = next(block for block in blocks(single_device(), "Scaling") if isinstance(block, Notes))
-    assert notes.items == ("48 devices, DDP on 48 devices — a global batch of 512 is not divisible by 48 ranks",)
+    assert notes.items == ("48 devices; DDP on 48 devices — a global batch of 512 is not divisible by 48 ranks",)
 
 
 def test_memory_parts_add_up_to_required() -> None:
