@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from advisor.options.base import Facts, Option, Recipe
 from advisor.parallel.base import Strategy
 from advisor.report.build import build_configuration_report, build_report
 from advisor.report.model import Report, Setting
-from advisor.search.candidates import Pricer
+from advisor.search.candidates import Pricer, Progress, trace_on
 from advisor.search.device import search_device
 from advisor.search.parallel import search_parallel
 from advisor.search.plan import Candidate, Goal, Plan, SearchResult
@@ -27,8 +27,6 @@ from advisor.search.select import decide
 from advisor.search.sensitivity import sensitivities
 from advisor.session.base import Session
 from advisor.trace.records import StepTrace
-
-Progress = Callable[[str, float | None], None]  # (what is being done, share done or None)
 
 DEFAULT_MICRO_BATCH_SIZE = 1  # only where neither the flags nor the file say; the report shows it as a default
 DEFAULT_MAX_DEVICES = 64
@@ -73,9 +71,8 @@ def assess_session(session: Session, request: Request, progress: Progress = quie
     options, strategies = plugins()
     start = recipe_of(request)
     progress("tracing the step as it is", None)
-    pricer = _pricer(session, device, cluster, request, progress)
-    trace = pricer.trace(start)
-    goal = pricer.goal = _goal(request, start, trace)
+    trace = trace_on(session, device, start)
+    pricer = _pricer(session, device, cluster, _goal(request, start, trace), request, progress)
     facts = Facts(trace=trace, device=device, fine_tune=request.fine_tune, variants=tuple(session.description.variants))
     single = search_device(pricer, facts, options, start)
     parallel = None
@@ -86,7 +83,7 @@ def assess_session(session: Session, request: Request, progress: Progress = quie
         single = replace(single, best=pricer.with_measurement(single.best, single_run))
     verdict = decide(pricer, single, parallel)
     result = SearchResult(
-        goal=goal,
+        goal=pricer.goal,
         device=device,
         cluster=cluster,
         baseline=single.baseline,
@@ -162,13 +159,14 @@ def measure_session(session: Session, request: Request, progress: Progress = qui
 def configuration(
     session: Session, request: Request, progress: Progress
 ) -> tuple[Candidate, StepTrace, DeviceProfile, ClusterProfile | None, Goal]:
+    """One exact configuration priced, with the trace and the hardware it was priced on."""
     device, _ = _device(request)
     cluster = _cluster(request, device)
     recipe = recipe_of(request)
     progress("tracing the step", None)
-    pricer = _pricer(session, device, cluster, request, progress)
-    trace = pricer.trace(recipe)
-    goal = pricer.goal = _goal(request, recipe, trace)
+    trace = trace_on(session, device, recipe)
+    goal = _goal(request, recipe, trace)
+    pricer = _pricer(session, device, cluster, goal, request, progress)
     if request.plan is None:
         return pricer.single(recipe, "the step"), trace, device, cluster, goal
     if cluster is None:
@@ -277,13 +275,14 @@ def _pricer(
     session: Session,
     device: DeviceProfile,
     cluster: ClusterProfile | None,
+    goal: Goal,
     request: Request,
     progress: Progress,
 ) -> Pricer:
     return Pricer(
         session=session,
         device=device,
-        goal=Goal(global_batch_size=1),  # the goal follows from the trace: it counts the tokens of a sample
+        goal=goal,
         cluster=cluster,
         price_usd_per_hour=request.price_usd_per_hour,
         progress=progress,
@@ -318,7 +317,6 @@ def _measured(
     """Real runs of the step as it is and of the recommended recipe, where the device is this machine's own."""
     if not (is_local and request.measure):
         return None, None
-    baseline_run = None
     if baseline.estimate.memory.fits:
         progress("running the step as it is", None)
         baseline_run = session.measure(baseline.plan.recipe, time_limit_s=MEASURE_LIMIT_S)

@@ -37,20 +37,20 @@ def assess(workload: Workload | str | os.PathLike[str], **settings: Any) -> Repo
         AdvisorError: the question could not be answered.
     """
     with _session(workload) as session:
-        return assess_session(session, _request(settings, session.description))
+        return assess_session(session, _request(settings))
 
 
 def estimate(workload: Workload | str | os.PathLike[str], **settings: Any) -> Estimate:
     """Predicted memory (bytes) and time (seconds) of one exact configuration; arguments as in `assess`."""
     with _session(workload) as session:
-        candidate, *_ = configuration(session, _request(settings, session.description), quietly)
+        candidate, *_ = configuration(session, _request(settings), quietly)
         return candidate.estimate
 
 
 def measure(workload: Workload | str | os.PathLike[str], **settings: Any) -> Measurement:
     """What one configuration really takes on this machine; arguments as in `assess`."""
     with _session(workload) as session:
-        recipe = recipe_of(_request(settings, session.description))
+        recipe = recipe_of(_request(settings))
         return session.measure(recipe, time_limit_s=MEASURE_LIMIT_S)
 
 
@@ -93,7 +93,7 @@ _KEYWORDS = {
 }
 
 
-def _request(settings: Mapping[str, Any], description: WorkloadDescription) -> Request:
+def _request(settings: Mapping[str, Any]) -> Request:
     """Keywords to a request: names as on the command line, SI numbers or strings with units."""
     from advisor.units import parse_bytes, parse_count, parse_seconds, parse_usd, parse_usd_per_hour
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from advisor.cost.classes import OpClass
 from advisor.cost.collectives import CollectiveTime, price_collectives
-from advisor.cost.estimate import Estimate, OperatorTime, TimeEstimate, UnpricedOperator
+from advisor.cost.estimate import Estimate, MemoryEstimate, OperatorTime, TimeEstimate, UnpricedOperator
 from advisor.cost.memory import estimate_memory
 from advisor.cost.rates import Rates, rates_for
 from advisor.cost.schedule import StepSchedule, schedule_step
@@ -27,15 +27,18 @@ def price(
     expandable_segments: bool = False,
     cluster: ClusterProfile | None = None,
     mesh: Mesh | None = None,
+    memory: MemoryEstimate | None = None,
 ) -> Estimate:
     """Memory and time of `trace` on `device`; time is None on a device known by its memory alone.
 
-    With `cluster` and `mesh`, `trace` is what a strategy made of the step and its collectives are priced too.
+    With `cluster` and `mesh`, `trace` is what a strategy made of the step and its collectives are priced too. `memory`
+    is what `estimate_memory` said of this trace, where that was asked before.
 
     Raises:
         ProfileError: the device has no memory size, or no peak for a dtype the step multiplies in.
     """
-    memory = estimate_memory(trace, device, usable_bytes=usable_bytes, expandable_segments=expandable_segments)
+    if memory is None:
+        memory = estimate_memory(trace, device, usable_bytes=usable_bytes, expandable_segments=expandable_segments)
     time, seconds = _timed(trace, device)
     notes = () if time is not None else (f"{device.title} states no rates: step time is left blank",)
     if time is not None and cluster is not None and mesh is not None and trace.collectives:

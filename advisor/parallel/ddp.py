@@ -44,6 +44,8 @@ class Ddp(Strategy):
     axes = ("dp_replicate",)
     title = "DistributedDataParallel"
     simplicity = 0
+    sharded = frozenset[Category]()
+    reshards = False
 
     def illegal(self, trace: StepTrace, mesh: Mesh) -> str | None:
         return why_not_data_parallel(trace, mesh, self.axes)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 
 from advisor.errors import AdvisorError
 from advisor.options.base import Facts, Option, Recipe, Risk
-from advisor.search.candidates import Pricer, fits, step_s
+from advisor.search.candidates import Pricer, divisors, fits, step_s
 from advisor.search.plan import Candidate, Rejection, Rung
 from advisor.trace.records import Phase
 from advisor.units import format_bytes
@@ -37,7 +38,7 @@ LADDER: tuple[tuple[str, tuple[str, ...]], ...] = (
 # Options that buy memory with time, or only memory: nothing to gain from where the step fits.
 MEMORY_ONLY = frozenset({"checkpointing", "optimizer_in_backward", "offload_activations", "offload_optimizer"})
 
-# Above so many times the usable memory, recomputing everything is tried without trying a part first.
+# Above so many times the usable memory, recomputing everything is tried without trying a part first. Our choice.
 FAR = 2.0
 
 # An option that moves neither memory nor time by this much is not worth a line in somebody's script. Our choice.
@@ -78,14 +79,15 @@ def search_device(pricer: Pricer, facts: Facts, options: Mapping[str, Option], s
             walk.try_option(options[name], preferred)
     walk.fill_micro_batch()
     best = walk.current if fits(walk.current) else None
+    samples = walk.samples_in_memory()
     return DeviceSearch(
         baseline=baseline,
         best=best,
         nearest=min(walk.seen, key=lambda c: c.estimate.memory.required_bytes),
         ladder=tuple(walk.rungs),
         rejections=tuple(walk.rejections),
-        max_micro_batch_size=walk.max_micro_batch(),
-        max_sequence_length=walk.max_sequence(),
+        max_micro_batch_size=None if samples is None else int(samples),
+        max_sequence_length=None if samples is None else walk.max_sequence(samples),
     )
 
 
@@ -186,7 +188,7 @@ class _Walk:
     def _judge(self, candidate: Candidate, risk: Risk) -> tuple[bool, str]:
         now, before = candidate.estimate.memory, self.current.estimate.memory
         less_memory = 1 - now.required_bytes / before.required_bytes
-        less_time = 0.0 if step_s(self.current) == float("inf") else 1 - step_s(candidate) / step_s(self.current)
+        less_time = 0.0 if step_s(self.current) == inf else 1 - step_s(candidate) / step_s(self.current)
         effect = f"{_change(-less_memory)} memory, {_change(-less_time)} step time"
         if not fits(self.current):
             if less_memory >= WORTHWHILE or now.fits:
@@ -279,7 +281,7 @@ class _Walk:
         if slope is None:
             return
         limit = recipe.micro_batch_size + (room - small.estimate.memory.high_bytes) / max(slope, 1.0)
-        sizes = [b for b in _divisors(whole) if recipe.micro_batch_size < b <= min(limit, top)]
+        sizes = [b for b in divisors(whole) if recipe.micro_batch_size < b <= min(limit, top)]
         for size in sorted(sizes, reverse=True)[:2]:
             candidate = self._at(size)
             if candidate is not None:
@@ -288,7 +290,7 @@ class _Walk:
     def _bytes_per_sample(self, small: Candidate, large: Candidate | None) -> float | None:
         if large is None:
             size = small.plan.recipe.micro_batch_size
-            large = self._at(next(b for b in _divisors(size * small.plan.recipe.num_microbatches) if b > size))
+            large = self._at(next(b for b in divisors(size * small.plan.recipe.num_microbatches) if b > size))
             if large is None:
                 return None
         bytes_apart = large.estimate.memory.required_bytes - small.estimate.memory.required_bytes
@@ -325,22 +327,17 @@ class _Walk:
 
     # ---- how far it goes ---------------------------------------------------------------------------------------
 
-    def max_micro_batch(self) -> int | None:
-        """Largest micro-batch that fits with the recipe found, by linear growth between two sizes that were traced."""
-        samples = self._samples_in_memory()
-        return None if samples is None else int(samples)
-
-    def max_sequence(self) -> int | None:
+    def max_sequence(self, samples: float) -> int | None:
         """Longest sequence of one sample that fits: memory is linear in tokens where attention keeps no scores."""
         tokens = self.facts.trace.tokens_per_sample
-        samples = self._samples_in_memory()
+        if tokens is None:
+            return None
         trace = self.pricer.trace(self.current.plan.recipe)
         fused = any(op.attribute("kernel") in ("flash", "efficient") for op in trace.steady_ops())
-        if tokens is None or samples is None or not fused:
-            return None
-        return int(samples * tokens)
+        return int(samples * tokens) if fused else None
 
-    def _samples_in_memory(self) -> float | None:
+    def samples_in_memory(self) -> float | None:
+        """Largest micro-batch that fits with the recipe found, by linear growth between two sizes that were traced."""
         if not fits(self.current):
             return None
         recipe = self.current.plan.recipe
@@ -363,10 +360,6 @@ class _Walk:
         if slope <= 0:
             return None
         return recipe.micro_batch_size + (here.usable_bytes - here.high_bytes) / slope
-
-
-def _divisors(number: int) -> list[int]:
-    return [d for d in range(1, number + 1) if number % d == 0]
 
 
 def _change(share: float) -> str:

@@ -11,19 +11,19 @@ from dataclasses import dataclass, replace
 from math import log2
 
 from advisor.cost.estimate import FitVerdict
+from advisor.cost.scaling import strong_efficiency
 from advisor.errors import AdvisorError
 from advisor.hardware.mesh import Mesh
 from advisor.options.base import Facts, Option, Recipe, Risk
 from advisor.parallel.base import Strategy
-from advisor.search.candidates import Pricer, fits, step_s
+from advisor.search.candidates import Pricer, divisors, finish_band, fits, step_s
 from advisor.search.device import DeviceSearch
 from advisor.search.plan import Candidate, Plan, Rejection, ScalingPoint
-from advisor.trace.records import Category, StepTrace
+from advisor.trace.records import STATES, Category, StepTrace
 from advisor.units import format_bytes
 
-# A doubling of devices that shortens the step by less than this factor is said not to pay. Our choice, printed as such.
+# A doubling of devices that shortens the step by less than this factor is said not to pay. Our choice.
 PAYING_DOUBLING = 1.4
-
 
 # Options that serve a rank as they serve one device; the others only make room, which sharding makes too.
 SHARED = frozenset({"precision", "memory_format", "attention", "loss", "optimizer", "packing"})
@@ -32,11 +32,14 @@ SHARED = frozenset({"precision", "memory_format", "attention", "loss", "optimize
 SAME_COST = 0.05
 
 # Bytes beside the shards may fall by this much when a strategy rewrites the step: below it nothing is worth pricing.
+# Our choice.
 TRANSIENT_MARGIN = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelSearch:
+    """What the search over the data axis found."""
+
     best: Candidate | None
     scaling: tuple[ScalingPoint, ...]
     rejections: tuple[Rejection, ...]
@@ -91,7 +94,7 @@ def meshes(strategy: Strategy, num_devices: int, devices_per_node: int) -> Itera
         yield Mesh(dp_replicate=num_devices), True
     elif strategy.axes == ("dp_shard",):
         yield Mesh(dp_shard=num_devices), True
-        if strategy.name == "fsdp2":
+        if strategy.reshards:
             yield Mesh(dp_shard=num_devices), False
     elif num_devices > devices_per_node and num_devices % devices_per_node == 0:
         yield Mesh(dp_replicate=num_devices // devices_per_node, dp_shard=devices_per_node), True
@@ -125,7 +128,7 @@ class _Search:
         self.as_it_is, self.given = pricer.trace(baseline), set(baseline.choices)
         self.strategies = sorted(strategies.values(), key=lambda s: s.simplicity)
         self.per_node = pricer.cluster.devices_per_node
-        self.usable = pricer.usable_bytes or pricer.device.usable_memory_bytes or 0
+        self.usable = pricer.device.usable_memory_bytes or 0
         self.rejections: dict[str, Rejection] = {}  # by family; the largest count stands for the smaller ones
         self._transient: dict[Recipe, float] = {}
 
@@ -136,19 +139,18 @@ class _Search:
             return f"the held global batch of {self.pricer.goal.global_batch_size} does not divide by {num_devices}"
         reason = "no strategy fits"
         for recipe in self.recipes:
-            candidates: list[Candidate] = []
+            fitting: list[Candidate] = []
             for strategy in self.strategies:
-                if any(fits(c) for c in candidates) and strategy.name not in ("fsdp2", "hsdp"):
-                    continue
-                if candidates and fits(candidates[0]) and candidates[0].plan.strategy == "ddp":
-                    break  # nothing communicates less
+                if fitting and Category.PARAMETER not in strategy.sharded:
+                    continue  # a simpler one fits
                 for mesh, reshard in meshes(strategy, num_devices, self.per_node):
                     found = self._evaluate(recipe, share, strategy, mesh, reshard=reshard)
                     if isinstance(found, str):
                         reason = found
                     else:
-                        candidates.append(found)
-            fitting = [c for c in candidates if fits(c)]
+                        fitting.append(found)
+                if fitting and not strategy.sharded:
+                    break  # nothing communicates less
             if fitting:
                 return min(fitting, key=step_s)
         return reason
@@ -172,7 +174,7 @@ class _Search:
         trace = self.as_it_is if _keeps_states(set(recipe.choices) - self.given) else self.pricer.trace(one)
         if (reason := strategy.illegal(trace, mesh)) is not None:
             return self._reject(label, mesh, reason)
-        states = _state_bytes(trace, mesh, strategy.name)
+        states = _state_bytes(trace, mesh, strategy)
         if states > self.usable:
             what = f"parameters, gradients and optimizer states alone take {format_bytes(states)} a rank"
             return self._reject(label, mesh, what)
@@ -185,7 +187,7 @@ class _Search:
             whole = replace(recipe, micro_batch_size=size, num_microbatches=share // size)
             plan = Plan(recipe=whole, mesh=mesh, strategy=strategy.name, reshard_after_forward=reshard)
             self.pricer.progress(f"pricing {label}, micro-batch {size}", None)
-            candidate = self.pricer.distributed(plan, strategy)
+            candidate = self.pricer.distributed_if_it_fits(plan, strategy)
             if fits(candidate):
                 return candidate
         memory = candidate.estimate.memory
@@ -201,11 +203,10 @@ class _Search:
         """At most two divisors of the share to try, largest first, and one sample as the last resort."""
         if share == 1:
             return [1]
-        divisors = [d for d in range(1, share + 1) if share % d == 0]
         first, second = self._beside_states(one, 1), self._beside_states(one, 2)
         slope = max(second - first, 1.0)
         fixed = first - slope
-        below = [d for d in divisors if fixed + slope * d <= room]
+        below = [d for d in divisors(share) if fixed + slope * d <= room]
         return [*sorted(below[-2:], reverse=True), *([] if 1 in below[-2:] else [1])] if below else [1]
 
     def _beside_states(self, one: Recipe, size: int) -> float:
@@ -231,43 +232,39 @@ def _keeps_states(choices: set[tuple[str, str]]) -> bool:
     )
 
 
-def _categories(trace: StepTrace, *categories: Category) -> int:
-    return sum(s.nbytes for s in trace.storages if s.category in categories and not s.on_host)
-
-
-def _state_bytes(trace: StepTrace, mesh: Mesh, strategy: str) -> float:
+def _state_bytes(trace: StepTrace, mesh: Mesh, strategy: Strategy) -> float:
     """Lower bound of what a rank keeps (specs/parallelism section 1.2); gradients exist once per step."""
-    parameters = _categories(trace, Category.PARAMETER)
-    gradients = sum(p.nbytes for p in trace.parameters if p.requires_grad)
-    states = _categories(trace, Category.OPTIMIZER_STATE)
-    shards = mesh.dp_shard
-    match strategy:
-        case "ddp":
-            return parameters + gradients + states
-        case "zero1":
-            return parameters + gradients + states / shards
-        case "zero2":
-            return parameters + (gradients + states) / shards
-    return (parameters + gradients + states) / shards
+    whole = {
+        Category.PARAMETER: _categories(trace, Category.PARAMETER),
+        Category.GRADIENT: sum(p.nbytes for p in trace.parameters if p.requires_grad),
+        Category.OPTIMIZER_STATE: _categories(trace, Category.OPTIMIZER_STATE),
+    }
+    kept = sum(size for category, size in whole.items() if category not in strategy.sharded)
+    return kept + sum(size for category, size in whole.items() if category in strategy.sharded) / mesh.dp_shard
+
+
+def _categories(trace: StepTrace, category: Category) -> int:
+    return sum(s.nbytes for s in trace.storages if s.category is category and not s.on_host)
 
 
 def _transient_bytes(pricer: Pricer, recipe: Recipe) -> float:
     candidate = pricer.single(recipe, f"micro-batch {recipe.micro_batch_size}")
     memory = candidate.estimate.memory
-    states = sum(
-        size
-        for category, size in memory.peak.by_category
-        if category in (Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE)
-    )
+    states = sum(size for category, size in memory.peak.by_category if category in STATES)
     return memory.required_bytes - states
 
 
 def _efficiency(candidate: Candidate, reference: Candidate) -> float | None:
-    """Throughput per device against the reference's (strong scaling: the global batch is held)."""
-    if candidate.samples_per_s is None or reference.samples_per_s is None:
+    """Strong scaling against the reference: the global batch is held. None where time is not known."""
+    time, base = candidate.estimate.time, reference.estimate.time
+    if time is None or base is None:
         return None
-    per_device = candidate.samples_per_s / candidate.plan.num_devices
-    return per_device / (reference.samples_per_s / reference.plan.num_devices)
+    return strong_efficiency(
+        time.step_s,
+        num_devices=candidate.plan.num_devices,
+        base_step_s=base.step_s,
+        base_num_devices=reference.plan.num_devices,
+    )
 
 
 def _pays_from(candidates: list[Candidate], single: Candidate | None) -> int | None:
@@ -315,8 +312,8 @@ def _cheapest(candidates: list[Candidate]) -> Candidate:
 
 def _surely(pricer: Pricer, candidate: Candidate) -> bool:
     """Whether the slow end of the band meets the deadline too, and the memory band stays inside what is usable."""
-    time, deadline = candidate.estimate.time, pricer.goal.deadline_s
-    if time is None or deadline is None or candidate.finish_s is None:
+    deadline, band = pricer.goal.deadline_s, finish_band(candidate)
+    if deadline is None or band is None:
         return False
-    late = candidate.finish_s * time.high_s / time.step_s
+    _, late = band
     return late <= deadline and candidate.estimate.memory.verdict is FitVerdict.FITS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.cost.estimate import Estimate, FitVerdict
-from advisor.search.candidates import Pricer, fits
+from advisor.search.candidates import Pricer, finish_band, fits
 from advisor.search.device import DeviceSearch
 from advisor.search.parallel import ParallelSearch
 from advisor.search.plan import Candidate, Verdict, VerdictKind
@@ -31,7 +31,7 @@ def _finish_unknown(candidate: Candidate, pricer: Pricer) -> bool:
 
 
 def _verdict(kind: VerdictKind, candidate: Candidate, pricer: Pricer, sentence: str) -> Verdict:
-    doubts = list(_doubts(candidate, pricer))
+    doubts = _doubts(candidate, pricer)
     margin = _margin(candidate, pricer)
     if not doubts:
         return Verdict(kind=kind, undetermined=False, sentence=sentence, margin=margin)
@@ -57,8 +57,8 @@ def _doubts(candidate: Candidate, pricer: Pricer) -> list[tuple[str, str]]:
         doubts.append(
             ("how long the job may take was not said", "give --samples, --tokens or --steps (and --deadline)")
         )
-    elif time is not None and goal.deadline_s is not None and candidate.finish_s is not None:
-        low, high = (candidate.finish_s * bound / time.step_s for bound in (time.low_s, time.high_s))
+    elif goal.deadline_s is not None and (band := finish_band(candidate)) is not None:
+        low, high = band
         if low <= goal.deadline_s < high:
             doubts.append(("the time band straddles the deadline", on_device))
     if (share := unpriced_share(candidate.estimate)) > UNPRICED_SHARE:
@@ -186,13 +186,13 @@ def _missed(pricer: Pricer, single: DeviceSearch, many: Candidate | None) -> Ver
     if goal.budget_usd is not None and nearest.cost_usd is not None and nearest.cost_usd > goal.budget_usd:
         gives.append(f"a budget of ${nearest.cost_usd:,.0f} instead of ${goal.budget_usd:,.0f}")
     where = f"{nearest.plan.num_devices} devices" if nearest.plan.num_devices > 1 else f"one {pricer.device.title}"
-    undetermined = bool(fits(nearest) and _doubts(nearest, pricer))
+    doubts = _doubts(nearest, pricer) if fits(nearest) else []
     return Verdict(
         kind=VerdictKind.INFEASIBLE,
-        undetermined=undetermined,
+        undetermined=bool(doubts),
         sentence=f"Infeasible within the limits: the nearest miss is {where}{_finishing(nearest)}.",
         margin=_margin(nearest, pricer),
-        decide_by=_doubts(nearest, pricer)[0][1] if undetermined else None,
+        decide_by=doubts[0][1] if doubts else None,
         would_have_to_give=" and ".join(gives)
         + ("" if pricer.cluster is not None or nearest.plan.num_devices > 1 else "; or give --cluster"),
     )

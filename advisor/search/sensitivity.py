@@ -8,7 +8,7 @@ from dataclasses import replace
 from advisor.errors import AdvisorError
 from advisor.hardware.profile import Sourced
 from advisor.parallel.base import Strategy
-from advisor.search.candidates import Pricer
+from advisor.search.candidates import Pricer, finish_band
 from advisor.search.plan import Candidate, SearchResult, Sensitivity, VerdictKind
 from advisor.units import format_seconds, format_usd
 
@@ -27,7 +27,7 @@ def sensitivities(pricer: Pricer, result: SearchResult, strategies: Mapping[str,
 
 
 def _our_band(pricer: Pricer, chosen: Candidate) -> list[Sensitivity]:
-    memory, time = chosen.estimate.memory, chosen.estimate.time
+    memory = chosen.estimate.memory
     lines = [
         Sensitivity(
             what="our memory error",
@@ -36,8 +36,8 @@ def _our_band(pricer: Pricer, chosen: Candidate) -> list[Sensitivity]:
             flips=memory.high_bytes > memory.usable_bytes,
         )
     ]
-    if time is not None and chosen.finish_s is not None:
-        late = chosen.finish_s * time.high_s / time.step_s
+    if chosen.finish_s is not None and (band := finish_band(chosen)) is not None:
+        _, late = band
         deadline = pricer.goal.deadline_s
         lines.append(
             Sensitivity(
@@ -54,21 +54,13 @@ def _deadline(pricer: Pricer, chosen: Candidate) -> list[Sensitivity]:
     deadline, finish = pricer.goal.deadline_s, chosen.finish_s
     if deadline is None or finish is None:
         return []
-    if finish <= deadline:
-        return [
-            Sensitivity(
-                what="deadline",
-                change=f"from {format_seconds(deadline)} to {format_seconds(finish)}",
-                effect="the verdict still holds; below that it changes",
-                flips=False,
-            )
-        ]
+    holds = finish <= deadline
     return [
         Sensitivity(
             what="deadline",
             change=f"from {format_seconds(deadline)} to {format_seconds(finish)}",
-            effect="this recipe would meet it",
-            flips=True,
+            effect="the verdict still holds; below that it changes" if holds else "this recipe would meet it",
+            flips=not holds,
         )
     ]
 

@@ -28,6 +28,9 @@ class Category(StrEnum):
     COMMUNICATION = "communication"  # buckets, gathered parameters, reduce inputs
 
 
+STATES = frozenset({Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE})  # what training keeps
+
+
 class _Packed:
     """Pickles as its values: a trace of a hundred thousand records crosses a pipe, and slots alone are slow at that."""
 

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from advisor.hardware.mesh import Mesh
 from advisor.parallel.base.hooks import FullyShardPolicy, Hooks
-from advisor.parallel.base.strategy import data_parallel_notes, why_not_data_parallel
+from advisor.parallel.base.strategy import Strategy, data_parallel_notes, why_not_data_parallel
 from advisor.trace.edit import TraceEditor
 from advisor.trace.records import Phase, StepTrace
 from advisor.trace.shard import shard_states
 from advisor.trace.units import fsdp_units
+
+
+class FullySharded(Strategy):
+    """What every way to call `fully_shard` shares; a strategy says its policy and what its training loop switches."""
+
+    policy: FullyShardPolicy
+    loop: tuple[str, ...] = ()  # calls before each backward
+
+    @property
+    def reshards(self) -> bool:
+        return self.policy.reshard_after_forward
+
+    def illegal(self, trace: StepTrace, mesh: Mesh) -> str | None:
+        return why_not_fully_shard(trace, mesh, self.axes)
+
+    def shard(self, trace: StepTrace, mesh: Mesh, *, reshard_after_forward: bool = True) -> StepTrace:
+        if mesh.data_parallel_size == 1:
+            return trace
+        reshard = self.reshards and reshard_after_forward
+        return fully_shard(trace, mesh, replace(self.policy, reshard_after_forward=reshard))
+
+    def snippet(self, mesh: Mesh, *, reshard_after_forward: bool = True) -> str:
+        reshard = self.reshards and reshard_after_forward
+        return fully_shard_snippet(mesh, self.axes, reshard=reshard, loop=self.loop)
 
 
 def why_not_fully_shard(trace: StepTrace, mesh: Mesh, axes: tuple[str, ...]) -> str | None:

@@ -15,6 +15,12 @@ class Strategy(Protocol):
     axes: tuple[str, ...]  # mesh axes it uses: ("dp_replicate",), ("dp_shard",), ("dp_replicate", "dp_shard")
     title: str  # "DistributedDataParallel"
     simplicity: int  # ties inside our error band go to the lower one
+    sharded: frozenset[Category]  # which of parameters, gradients and optimizer states are in shards between steps
+
+    @property
+    def reshards(self) -> bool:
+        """Whether `reshard_after_forward` is a choice."""
+        ...
 
     def illegal(self, trace: StepTrace, mesh: Mesh) -> str | None:
         """Why this mesh can't be used for this workload, or None."""
