@@ -11,8 +11,9 @@ from advisor.trace._recorder import ACCUMULATE_GRAD, Recorder, sequence_number
 from advisor.trace._templates import Call, Copy, Pass, Segment, Template, tensors_of
 from advisor.trace.records import Phase
 
-HEAD = 3  # blocks that run at the front and at the back of a chain
-SHORTEST = 2 * HEAD + 2
+HEAD = 2  # blocks that run at the front of a chain
+TAIL = 3  # and at its back: where one ends in backward shows only in the one that follows
+SHORTEST = HEAD + TAIL + 2
 
 
 class ReplayInvalidError(Exception):
@@ -57,7 +58,7 @@ class Chain:
                 self.passes.append(Pass())
             if not self.passes or len(self.passes[-1].calls) != position:
                 raise ReplayInvalidError("blocks are not called one after another")
-            if position < HEAD or position >= self.length - HEAD:
+            if position < HEAD or position >= self.length - TAIL:
                 return self._run(position, forward, args, kwargs)
             return self._replay(position, args, kwargs)
 
@@ -80,7 +81,7 @@ class Chain:
         call.outputs = [recorder.storage_of(t) for t in outputs]
         if set(call.outputs) & set(call.inputs) or len(set(call.outputs)) != len(outputs):
             raise ReplayInvalidError("an output shares memory with an input")
-        if position >= self.length - HEAD:
+        if position >= self.length - TAIL:
             call.incoming = [-1] * len(outputs)
             for slot, tensor in enumerate(outputs):
                 if tensor.requires_grad:
@@ -124,7 +125,7 @@ class Chain:
         assert template.forward is not None
         call.roles = copy.write(template.forward)
         for theirs, mine in zip(template.roles, call.roles, strict=True):
-            if recorder.storages[theirs].alive and recorder.storages[mine].alive:
+            if theirs not in template.outputs and recorder.storages[theirs].alive and recorder.storages[mine].alive:
                 current.mirrored.setdefault(theirs, []).append(mine)
         for theirs, mine in zip(current.calls[0].outputs, before.outputs, strict=True):
             if recorder.storages[theirs].alive:  # whoever keeps block 0's output keeps this one too
@@ -249,11 +250,7 @@ class Chain:
             if theirs.grad is None or mine.grad is not None:
                 continue
             index = copy.storage(recorder.storage_of(theirs.grad))
-            recorder.paused = True
-            try:
-                grad = torch.empty_strided(theirs.grad.shape, theirs.grad.stride(), dtype=theirs.grad.dtype)
-            finally:
-                recorder.paused = False
+            grad = recorder.results.empty_like(theirs.grad)
             recorder.attach(grad.untyped_storage(), index)
             mine.grad = grad
 
@@ -283,7 +280,6 @@ class Chain:
         outputs = set(call.outputs)
         assert call.forward is not None
         next_call = current.calls[2]
-        assert next_call.forward is not None
         prefix = call.name + "."
         following = (next_call.name, next_call.name + ".")
         for index in range(call.forward.last_op, len(self.recorder.ops)):
@@ -313,7 +309,8 @@ class _Replayed(torch.autograd.Function):
         ctx.chain, ctx.call, ctx.current, ctx.num_inputs = chain, call, current, num_inputs
         ctx.shapes = [(tuple(t.shape), t.stride(), t.dtype) for t in inputs]
         ctx.slots = [call.inputs.index(chain.recorder.storage_of(t)) for t in inputs]
-        outputs = tuple(torch.empty_strided(shape, stride, dtype=dtype) for shape, stride, dtype, _ in template.outputs)
+        empty = chain.recorder.results.empty_strided
+        outputs = tuple(empty(shape, stride, dtype) for shape, stride, dtype, _ in template.outputs)
         ctx.mark_non_differentiable(
             *(t for t, (_, _, _, grad) in zip(outputs, template.outputs, strict=True) if not grad)
         )
@@ -326,20 +323,16 @@ class _Replayed(torch.autograd.Function):
         outgoing = chain.replay_backward(ctx.call, ctx.current, grads)
         known = {recorder.storage_of(g): g for g in grads if g is not None}
         made: list[torch.Tensor | None] = []
-        recorder.paused = True
-        try:
-            for slot, (shape, stride, dtype) in zip(ctx.slots, ctx.shapes, strict=True):
-                index = outgoing[slot]
-                if index is None:
-                    made.append(None)
-                elif index in known:
-                    made.append(known[index])
-                else:
-                    grad = torch.empty_strided(shape, stride, dtype=dtype)
-                    recorder.attach(grad.untyped_storage(), index)
-                    made.append(grad)
-        finally:
-            recorder.paused = False
+        for slot, (shape, stride, dtype) in zip(ctx.slots, ctx.shapes, strict=True):
+            index = outgoing[slot]
+            if index is None:
+                made.append(None)
+            elif index in known:
+                made.append(known[index])
+            else:
+                grad = recorder.results.empty_strided(shape, stride, dtype)
+                recorder.attach(grad.untyped_storage(), index)
+                made.append(grad)
         return (None, None, None, None, None, *made)
 
 

@@ -19,6 +19,7 @@ _SILENT_PREFIXES = ("prim::", "profiler::", "aten::empty", "aten::new_empty")
 
 # One launch for a list of tensors.
 _FOREACH = ("aten::_foreach_", "aten::_fused_adam", "aten::_fused_sgd", "aten::_fused_adagrad", "aten::_amp_foreach_")
+_REDUCING = ("aten::_foreach_norm", "aten::_foreach_max", "aten::_foreach_powsum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class OpInfo:
     name: str
     silent: bool
     foreach: bool
-    functional_foreach: bool
+    functional_foreach: bool  # one new tensor for each, of its shape
     written: tuple[int, ...]  # positions of mutated arguments
     written_keywords: tuple[str, ...]
     attributes: Attributes
@@ -41,7 +42,7 @@ def describe(func: Any) -> OpInfo:
     name = str(func)
     mutated = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     positions = {a.name: i for i, a in enumerate(x for x in schema.arguments if not x.kwarg_only)}
-    foreach = schema.name.startswith(_FOREACH)
+    foreach = schema.name.startswith(_FOREACH) and schema.name not in _REDUCING
     short = schema.name.removeprefix("aten::")
     tags = tuple(("pointwise", True) for tag in func.tags if tag == torch.Tag.pointwise)
     return OpInfo(

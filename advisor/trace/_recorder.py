@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from advisor.trace import _cudnn_rnn, flops
 from advisor.trace._operators import OpInfo, describe
+from advisor.trace._results import Results
 from advisor.trace.records import (
     Category,
     MemoryEvent,
@@ -24,6 +25,8 @@ from advisor.trace.records import (
 )
 
 ACCUMULATE_GRAD = (1 << 64) - 1  # sequence number of every AccumulateGrad node
+
+LATE_STEP = 1000.0  # what a step count reads as: far enough for RAdam to rectify, and 1 - beta ** count is not zero
 
 
 @dataclass(slots=True)
@@ -61,8 +64,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     views and in-place operators need no special treatment.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mode: FakeTensorMode) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.results = Results(mode)
         self.ops: list[OpRecord] = []
         self.events: list[MemoryEvent] = []
         self.storages: list[Storage] = []
@@ -197,7 +201,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if info.silent and not args:
             return func(*args, **kwargs)
         if func is torch.ops.aten._local_scalar_dense.default and self.phase is Phase.OPTIMIZER:
-            return 1.0  # Adam's step count: a CPU scalar, its value changes no shape
+            return LATE_STEP  # Adam's step count: a CPU scalar, its value changes no shape
         before = len(self.events)
         phase, module = self._where()
         result = self._execute(func, info, args, kwargs)
@@ -207,12 +211,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _execute(self, func: Any, info: OpInfo, args: Any, kwargs: Any) -> Any:
         if info.foreach and not (args[0] and args[0][0].dim() == 0):
             # Hundreds of tensors in one launch: their shapes are known, no need to ask for each.
-            return [torch.empty_like(t) for t in args[0]] if info.functional_foreach else None
+            return [self.results.empty_like(t) for t in args[0]] if info.functional_foreach else None
         if info.name == "aten._cudnn_rnn.default":
             return _cudnn_rnn.forward(args)
         if info.name == "aten._cudnn_rnn_backward.default":
             return _cudnn_rnn.backward(args)
-        return func(*args, **kwargs)
+        return self.results(func, args, kwargs)
 
     def _write_down(
         self, info: OpInfo, phase: Phase, module: str, before: int, args: Any, kwargs: Any, result: Any

@@ -367,3 +367,33 @@ def test_an_error_in_a_chain_of_blocks_is_the_users_too() -> None:
     with pytest.raises(TraceError, match="AttributeError: 'Sequential' object has no attribute 'nothing'") as caught:
         trace_step(job, CUDA)
     assert Path(__file__).name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "states"),
+    [(torch.optim.NAdam, 2), (torch.optim.RAdam, 2), (torch.optim.Adamax, 2), (torch.optim.ASGD, 1)],
+)
+def test_optimizers_that_compute_with_their_step_count_are_traced(
+    make: type[torch.optim.Optimizer], states: int
+) -> None:
+    trace = trace_step(workload(mlp, optimizer=lambda model: make(model.parameters(), lr=0.1)), CUDA)
+    kept = [s for s in trace.storages if s.category is Category.OPTIMIZER_STATE and s.nbytes > 8]  # no counters
+    assert sum(s.nbytes for s in kept) == states * (4 * 8 + 8 * 2) * 4
+
+
+def test_a_reference_cycle_dies_with_its_phase() -> None:
+    """Python's collector is off while a step is traced, and called between phases."""
+
+    class Holder:
+        def __init__(self, tensor: torch.Tensor) -> None:
+            self.tensor, self.me = tensor, self
+
+    def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        Holder(torch.empty(1000))
+        return model(batch).sum()  # type: ignore[no-any-return]
+
+    trace = trace_step(workload(mlp, loss=loss), CPU)
+    backward = next(i for i, op in enumerate(trace.ops) if op.phase is Phase.BACKWARD)
+    [(first, *_), *_] = [[e.position for e in trace.events if e.storage == i and not e.is_alloc]
+                         for i, s in enumerate(trace.storages) if s.nbytes == 4000]  # fmt: skip
+    assert first == backward
