@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from advisor.collector import collector_paused
 from advisor.cost.estimate import Estimate
 from advisor.cost.memory import estimate_memory
 from advisor.cost.price import price
@@ -49,6 +50,7 @@ class Pricer:
     def trace(self, recipe: Recipe) -> StepTrace:
         return trace_on(self.session, self.device, recipe)
 
+    @collector_paused()
     def single(self, recipe: Recipe, label: str) -> Candidate:
         """The recipe on one device. Raises `TraceError` where the recipe can't be traced."""
         plan = Plan(recipe=recipe, mesh=Mesh())
@@ -57,6 +59,7 @@ class Pricer:
             self._estimates[plan] = price(self.trace(recipe), self.device)
         return self._candidate(plan, self._estimates[plan])
 
+    @collector_paused()
     def distributed(self, plan: Plan, strategy: Strategy) -> Candidate:
         """The plan on its mesh, one rank priced with its communication."""
         if (estimate := self._estimates.get(plan)) is None or estimate.time is None:
@@ -64,6 +67,7 @@ class Pricer:
             self._estimates[plan] = price(sharded, self.device, cluster=self.cluster, mesh=plan.mesh)
         return self._candidate(plan, self._estimates[plan])
 
+    @collector_paused()
     def distributed_if_it_fits(self, plan: Plan, strategy: Strategy) -> Candidate:
         """The same, without the time of a plan that does not fit: hundreds end there, and nobody asks how long."""
         if plan not in self._estimates:

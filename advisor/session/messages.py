@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import pickle
 import struct
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from advisor.collector import collector_paused
 from advisor.errors import AdvisorError
 from advisor.options.base import Recipe
 from advisor.trace.records import StepTrace, TraceTarget
@@ -70,20 +70,15 @@ class Crashed:
     traceback: str
 
 
+@collector_paused()
 def pack(message: object) -> bytes:
     body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return _LENGTH.pack(len(body)) + body
 
 
+@collector_paused()
 def _loads(body: bytes | memoryview) -> Any:
-    """A hundred thousand small records at once: the collector would walk them over and over, and four times slower."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return pickle.loads(body)
-    finally:
-        if collecting:
-            gc.enable()
+    return pickle.loads(body)
 
 
 def unpack(buffer: bytes | bytearray) -> Any | None:

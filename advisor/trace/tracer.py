@@ -21,6 +21,7 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from advisor.collector import collector_paused
 from advisor.errors import AdvisorError, TraceError
 from advisor.trace._recorder import Recorder
 from advisor.trace._replay import BlockReplayer, ReplayInvalidError
@@ -74,7 +75,7 @@ def _trace(workload: Workload, target: TraceTarget, *, replay: bool) -> StepTrac
         chains = repeated_blocks(model)
         make_fake(model, mode, channels_last=execution.memory_format == "channels_last")
         batch = to_layout(build_batch(workload, mode), execution)
-        with target_semantics(target), _no_argument_checks(), _no_collector(), mode:
+        with target_semantics(target), _no_argument_checks(), _collected_between_phases(), mode:
             optimizer = make_optimizer(workload, model)
             recorder = Recorder(mode)
             session = _Run(recorder, model, optimizer, batch, workload, target)
@@ -95,20 +96,14 @@ def _no_argument_checks() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _no_collector() -> Iterator[None]:
-    """Python's collector walks all records again and again, a third of the time; `_Run` calls it between phases.
-
-    So tensors in reference cycles die at the same place in every trace.
-    """
-    before = gc.isenabled()
-    gc.disable()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        if before:
-            gc.enable()
+def _collected_between_phases() -> Iterator[None]:
+    """`_Run` calls the collector between phases: tensors in reference cycles die at the same place in every trace."""
+    with collector_paused():
+        gc.freeze()  # what is there already is not looked at
+        try:
+            yield
+        finally:
+            gc.unfreeze()
 
 
 class _Scaler:
