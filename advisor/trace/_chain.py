@@ -75,7 +75,8 @@ class Chain:
         start = sequence_number()
         output = forward(*args, **kwargs)
         call.sequence = start, sequence_number()
-        call.roles = list(range(first_storage, len(recorder.storages)))
+        new = range(first_storage, len(recorder.storages))
+        call.roles = [storage for storage in new if not recorder.storages[storage].from_outside]
         call.forward = Segment(first_op, len(recorder.ops), first_event, len(recorder.events))
         outputs = tensors_of(output)
         call.outputs = [recorder.storage_of(t) for t in outputs]

@@ -42,6 +42,7 @@ class Storage:
     freed_in: Phase | None = None
     alive: bool = True
     ignore_death: bool = False  # a replayed block decides when it dies
+    from_outside: bool = False  # met in the step, and made before it
 
 
 class _Reference(weakref.ref[torch.UntypedStorage]):
@@ -136,8 +137,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def storage_of(self, tensor: torch.Tensor, *, category: Category | None = None) -> int:
         """Index of the tensor's storage; a storage never met before was made outside the step."""
         storage = tensor.untyped_storage()
-        known = self._live.get(storage._cdata)
-        return known.index if known is not None else self.register(storage, category=category)
+        if (known := self._live.get(storage._cdata)) is not None:
+            return known.index
+        index = self.register(storage, category=category)
+        self.storages[index].from_outside = True
+        return index
 
     def register(
         self, storage: torch.UntypedStorage, *, category: Category | None = None, module: str = "", parameter: int = -1
@@ -221,14 +225,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _write_down(
         self, info: OpInfo, phase: Phase, module: str, before: int, args: Any, kwargs: Any, result: Any
     ) -> None:
+        outputs = list(_tensors((result,)))
+        unknown = [t for t in outputs if t.untyped_storage()._cdata not in self._live]
+        given = {t.untyped_storage()._cdata for t in _tensors((*args, *kwargs.values()))} if unknown else set()
         fresh = False
-        outputs: list[torch.Tensor] = []
-        for tensor in _tensors((result,)):
+        for tensor in unknown:
             storage = tensor.untyped_storage()
-            if storage._cdata not in self._live:
+            if storage._cdata in given:  # a view of what was made before the step
+                self.storage_of(tensor)
+            elif storage._cdata not in self._live:
                 self.register(storage, module=module)
                 fresh = True
-            outputs.append(tensor)
         if info.silent or not (fresh or info.written or info.written_keywords or info.functional_foreach):
             return
         written = [args[i] for i in info.written if i < len(args)]

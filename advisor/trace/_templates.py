@@ -143,7 +143,8 @@ class Copy:
         """(storage, its bytes) of what is taken in a segment."""
         recorder = self._recorder
         events = recorder.events[segment.first_event : segment.last_event]
-        return [(event.storage, recorder.storages[event.storage].nbytes) for event in events if event.is_alloc]
+        taken = [event.storage for event in events if event.is_alloc]
+        return [(i, recorder.storages[i].nbytes) for i in taken if not recorder.storages[i].from_outside]
 
     def _write_events(self, start: int, stop: int) -> int:
         for event in self._recorder.events[start:stop]:
@@ -157,6 +158,8 @@ class Copy:
             mine = self.storage(event.storage)
             recorder.free(mine)
             recorder.storages[mine].freed_in = source.freed_in
+            return
+        if source.from_outside:  # stands for itself
             return
         mine = recorder.new_storage(source.nbytes, module=self._renamed(source.module))
         recorder.storages[mine].phase = source.phase

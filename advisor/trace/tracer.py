@@ -1,7 +1,7 @@
 """Trace one training step of a model of any size, without the device it is for, into records.
 
-The model is built for real without touching its pages, its tensors become fake CPU tensors, and the same `run_step`
-that a measurement uses runs twice under a recorder while CPU kernels behave as the target's (`_semantics.py`). Blocks
+The model is built for real without touching its pages, its tensors become fake CPU tensors, and the same steps that a
+measurement takes run under a recorder while CPU kernels behave as the target's (`_semantics.py`). Blocks
 that repeat are run a few times and written down for the rest (`_replay.py`).
 
 Known limitations: a step whose operators depend on values (`.item()`, `nonzero`, boolean masks) can't be traced; the
@@ -14,7 +14,6 @@ import contextlib
 import gc
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from advisor.collector import collector_paused
 from advisor.errors import AdvisorError, TraceError
+from advisor.trace._again import Microbatch
 from advisor.trace._recorder import Recorder
 from advisor.trace._replay import BlockReplayer, ReplayInvalidError
 from advisor.trace._semantics import target_semantics
@@ -40,7 +40,7 @@ from advisor.workload import failures
 from advisor.workload.blocks import repeated_blocks
 from advisor.workload.build import build_batch, build_model, make_fake
 from advisor.workload.spec import Execution, Workload
-from advisor.workload.step import Prepared, make_optimizer, run_step, to_layout
+from advisor.workload.step import Prepared, make_optimizer, run_microbatch, run_update, to_layout
 
 _PLAIN = (bool, int, float, str)
 
@@ -69,6 +69,7 @@ def _trace(workload: Workload, target: TraceTarget, *, replay: bool) -> StepTrac
     if execution.num_microbatches > 2:  # the second stands for all the later ones
         workload = workload.with_execution(num_microbatches=2)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode.cache_enabled = False  # `Results` remembers, and keeps apart what an operator returns twice
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = build_model(workload)
@@ -192,12 +193,10 @@ class _Run:
                 stack.enter_context(replayer)
             stack.enter_context(self.recorder)
             try:
-                # One micro-batch makes the optimizer state; accumulating there too would only take time.
-                single = replace(self.prepared.execution, num_microbatches=1)
-                run_step(replace(self.prepared, execution=single), on_phase=self._on_phase)
+                first = self._first_step()
                 self._mark_optimizer_state()
                 steady_start = len(self.recorder.ops)
-                run_step(self.prepared, on_phase=self._on_phase)
+                self._steady_step(first)
             except (AdvisorError, ReplayInvalidError):
                 raise
             except Exception as error:
@@ -207,6 +206,22 @@ class _Run:
             if replayer is not None:
                 replayer.check()
         return steady_start
+
+    def _first_step(self) -> Microbatch:
+        """One micro-batch makes the optimizer state; accumulating there too would only take time."""
+        microbatch = Microbatch(self.recorder, self.model)
+        loss = run_microbatch(self.prepared, 0, None, on_phase=self._on_phase)
+        gc.collect(1)
+        microbatch.end(loss)
+        run_update(self.prepared, on_phase=self._on_phase)
+        return microbatch
+
+    def _steady_step(self, first: Microbatch) -> None:
+        repeats = first.repeats
+        loss = first.repeat() if repeats else None
+        for number in range(1 if repeats else 0, self.prepared.execution.num_microbatches):
+            loss = run_microbatch(self.prepared, number, loss, on_phase=self._on_phase)
+        run_update(self.prepared, on_phase=self._on_phase)
 
     def _on_phase(self, phase: Phase, microbatch: int) -> None:
         gc.collect(0 if phase is Phase.BACKWARD else 1)

@@ -83,35 +83,45 @@ def make_optimizer(workload: Workload, model: torch.nn.Module) -> torch.optim.Op
     return OptimizerInBackward(optimizer) if workload.execution.optimizer_in_backward else optimizer
 
 
-def run_step(step: Prepared, *, on_phase: OnPhase | None = None) -> torch.Tensor:
+def run_step(step: Prepared, *, on_phase: OnPhase = lambda phase, microbatch: None) -> torch.Tensor:
     """One optimizer step; returns the detached mean loss."""
-    notify = on_phase or (lambda phase, microbatch: None)
-    execution = step.execution
     total: torch.Tensor | None = None
+    for microbatch in range(step.execution.num_microbatches):
+        total = run_microbatch(step, microbatch, total, on_phase=on_phase)
+    run_update(step, on_phase=on_phase)
+    assert total is not None
+    return total
+
+
+def run_microbatch(step: Prepared, microbatch: int, total: torch.Tensor | None, *, on_phase: OnPhase) -> torch.Tensor:
+    """Forward and backward of one micro-batch; returns its detached share of the loss, added to `total`."""
+    execution = step.execution
     with _tf32(execution):
-        for microbatch in range(execution.num_microbatches):
-            notify(Phase.FORWARD, microbatch)
-            with _autocast(execution, step.device_type), step.offload():
-                loss = step.compute_loss(step.model, step.batch)
-                check_loss(loss)
-                if execution.num_microbatches > 1:
-                    loss = loss / execution.num_microbatches
-            total = loss.detach() if total is None else total + loss.detach()
-            if step.scaler is not None:
-                loss = step.scaler.scale(loss)
-            notify(Phase.BACKWARD, microbatch)
-            loss.backward()  # type: ignore[no-untyped-call]
-            del loss
-        notify(Phase.OPTIMIZER, 0)
+        on_phase(Phase.FORWARD, microbatch)
+        with _autocast(execution, step.device_type), step.offload():
+            loss = step.compute_loss(step.model, step.batch)
+            check_loss(loss)
+            if execution.num_microbatches > 1:
+                loss = loss / execution.num_microbatches
+        total = loss.detach() if total is None else total + loss.detach()
+        if step.scaler is not None:
+            loss = step.scaler.scale(loss)
+        on_phase(Phase.BACKWARD, microbatch)
+        loss.backward()  # type: ignore[no-untyped-call]
+    return total
+
+
+def run_update(step: Prepared, *, on_phase: OnPhase) -> None:
+    """What follows the last micro-batch: unscale, optimizer step, gradients freed."""
+    with _tf32(step.execution):
+        on_phase(Phase.OPTIMIZER, 0)
         if step.scaler is not None and isinstance(step.optimizer, torch.optim.Optimizer):
             step.scaler.step(step.optimizer)
             step.scaler.update()
         else:
             step.optimizer.step()
-        notify(Phase.ZERO_GRAD, 0)
+        on_phase(Phase.ZERO_GRAD, 0)
         step.optimizer.zero_grad(set_to_none=True)
-    assert total is not None
-    return total
 
 
 def move(batch: Any, device: str) -> Any:
