@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from advisor.advice.batch_layout import BatchLayout
-from advisor.advice.learning_rate import LearningRateAdvice, TrainingJob, advise
+from advisor.advice.learning_rate import TrainingJob, advise
+from advisor.advice.result import LearningRateAdvice
 from advisor.cost.rates import rates_for
 from advisor.discovery import discover
 from advisor.errors import UsageError

@@ -6,12 +6,15 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from advisor.errors import UsageError
-from advisor.hardware.profile import DeviceProfile
-from advisor.trace.records import OpRecord, Phase, StepTrace
-from advisor.workload.spec import Workload
+from advisor.workload.spec import Phase
+
+if TYPE_CHECKING:
+    from advisor.hardware.profile import DeviceProfile
+    from advisor.trace.records import OpRecord, StepTrace
+    from advisor.workload.spec import Workload
 
 
 class Risk(StrEnum):

@@ -10,7 +10,7 @@ from advisor.report import phrases
 from advisor.report.blocks import Bar, Bars, Block, Cell, Column, Paragraph, Table
 from advisor.report.model import Report
 from advisor.search.plan import Candidate, ScalingPoint
-from advisor.trace.records import Category
+from advisor.trace.category import Category
 from advisor.units import format_bytes, format_bytes_per_s, format_count, format_flops_per_s, format_seconds
 
 _PREDICTED = Provenance.PREDICTED

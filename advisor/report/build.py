@@ -12,7 +12,7 @@ from typing import Literal
 
 import pydantic_core
 
-from advisor.advice.learning_rate import LearningRateAdvice
+from advisor.advice.result import LearningRateAdvice
 from advisor.hardware.profile import ClusterProfile, DeviceProfile
 from advisor.measure.result import Measurement
 from advisor.options.base import Option

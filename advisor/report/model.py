@@ -16,7 +16,7 @@ from typing import Literal
 import pydantic_core
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from advisor.advice.learning_rate import LearningRateAdvice
+from advisor.advice.result import LearningRateAdvice
 from advisor.errors import ReportError
 from advisor.hardware.profile import ClusterProfile, DeviceProfile
 from advisor.search.plan import Candidate, Goal, Rejection, Rung, ScalingPoint, Sensitivity, Verdict, VerdictKind
