@@ -28,6 +28,7 @@ from advisor.search.select import decide
 from advisor.search.sensitivity import sensitivities
 from advisor.session.base import Session
 from advisor.trace.records import StepTrace
+from advisor.workload.sequence_lengths import SequenceLengths
 
 DEFAULT_MICRO_BATCH_SIZE = 1  # only where neither the flags nor the file say; the report shows it as a default
 DEFAULT_MAX_DEVICES = 64
@@ -52,6 +53,7 @@ class Request:
     price_usd_per_hour: float | None = None  # per device; overrides the profile's
     learning_rate: float | None = None
     fine_tune: bool = False
+    sequence_lengths: SequenceLengths | None = None  # of the data, unpacked
     choices: tuple[tuple[str, str], ...] = ()  # options the user fixed: part of "as it is"
     plan: str | None = None  # estimate only: "fsdp2:8", "hsdp:2x8", "ddp:4"
     measure: bool = True  # only where the device is this machine's own
@@ -73,8 +75,15 @@ def assess_session(session: Session, request: Request, progress: Progress = quie
     start = recipe_of(request)
     progress("tracing the step as it is", None)
     trace = trace_on(session, device, start)
-    pricer = _pricer(session, device, cluster, _goal(request, start, trace), request, progress)
-    facts = Facts(trace=trace, device=device, fine_tune=request.fine_tune, variants=tuple(session.description.variants))
+    trace, fill = _with_lengths(request, trace)
+    pricer = _pricer(session, device, cluster, _goal(request, start, trace, fill), request, progress)
+    facts = Facts(
+        trace=trace,
+        device=device,
+        fine_tune=request.fine_tune,
+        mean_sequence_fill=fill,
+        variants=tuple(session.description.variants),
+    )
     single = search_device(pricer, facts, options, start)
     parallel = None
     if cluster is not None and request.max_devices > 1:
@@ -132,6 +141,7 @@ def estimate_session(session: Session, request: Request, progress: Progress = qu
         strategies=strategies,
         trace=trace,
         known_error=_known_error(device),
+        notes=trace.notes,
     )
 
 
@@ -165,8 +175,8 @@ def configuration(
     cluster = _cluster(request, device)
     recipe = recipe_of(request)
     progress("tracing the step", None)
-    trace = trace_on(session, device, recipe)
-    goal = _goal(request, recipe, trace)
+    trace, fill = _with_lengths(request, trace_on(session, device, recipe))
+    goal = _goal(request, recipe, trace, fill)
     pricer = _pricer(session, device, cluster, goal, request, progress)
     if request.plan is None:
         return pricer.single(recipe, "the step"), trace, device, cluster, goal
@@ -255,7 +265,18 @@ def recipe_of(request: Request) -> Recipe:
     return Recipe(micro_batch_size=micro, num_microbatches=whole // micro, choices=tuple(sorted(request.choices)))
 
 
-def _goal(request: Request, recipe: Recipe, trace: StepTrace) -> Goal:
+def _with_lengths(request: Request, trace: StepTrace) -> tuple[StepTrace, float | None]:
+    """The trace, noting what is known of the data's lengths, and how full of it a row of the batch is."""
+    lengths, row = request.sequence_lengths, trace.tokens_per_sample
+    if lengths is None:
+        return trace, None
+    if row is None:
+        raise UsageError("--sequence-lengths needs a batch of token ids, and this one has none", hint="leave it out")
+    return replace(trace, notes=(*trace.notes, lengths.note(row))), lengths.mean_fill(row)
+
+
+def _goal(request: Request, recipe: Recipe, trace: StepTrace, fill: float | None) -> Goal:
+    """The goal in samples; where rows are padded, tokens are counted without the padding."""
     whole = recipe.micro_batch_size * recipe.num_microbatches
     lengths = [request.samples, request.tokens, request.steps]
     if sum(length is not None for length in lengths) > 1:
@@ -264,7 +285,7 @@ def _goal(request: Request, recipe: Recipe, trace: StepTrace) -> Goal:
     if request.tokens is not None:
         if trace.tokens_per_sample is None:
             raise UsageError("--tokens needs a batch of token ids", hint="give --samples or --steps")
-        samples = request.tokens / trace.tokens_per_sample
+        samples = request.tokens / (trace.tokens_per_sample * (fill or 1.0))
     if request.steps is not None:
         samples = request.steps * whole
     if samples is None and request.deadline_s is not None:
@@ -334,9 +355,10 @@ def _measured(
 def _learning_rate(request: Request, trace: StepTrace, start: Recipe, result: SearchResult) -> LearningRateAdvice:
     plan = (result.distributed or result.single or result.nearest_single).plan
     norms = any("BatchNorm" in module.type_name and "Sync" not in module.type_name for module in trace.modules)
-    tokens = None
-    if trace.tokens_per_sample is not None and result.goal.samples is not None:
-        tokens = trace.tokens_per_sample * result.goal.samples
+    tokens = request.tokens
+    if tokens is None and trace.tokens_per_sample is not None and result.goal.samples is not None:
+        fill = request.sequence_lengths.mean_fill(trace.tokens_per_sample) if request.sequence_lengths else 1.0
+        tokens = trace.tokens_per_sample * fill * result.goal.samples
     job = TrainingJob(
         optimizer=trace.optimizer.type_name,
         learning_rate=request.learning_rate or trace.optimizer.learning_rate,

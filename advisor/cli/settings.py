@@ -19,6 +19,7 @@ from advisor.units import parse_bytes, parse_count, parse_seconds, parse_usd, pa
 if TYPE_CHECKING:
     from advisor.analysis import Request
     from advisor.report.model import Setting
+    from advisor.workload.sequence_lengths import SequenceLengths
     from advisor.workload.target import TargetSpec
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ T = TypeVar("T")
 TARGET_SETTINGS = ("model", "batch", "loss", "optimizer", "input", "target", "call", "time_limit", "memory_limit")
 REQUEST_SETTINGS = (
     *("device", "device_memory", "cluster", "max_devices", "micro_batch", "global_batch", "samples", "tokens", "steps"),
-    *("deadline", "budget", "price", "lr", "fine_tune", "option", "plan", "measure"),
+    *("deadline", "budget", "price", "lr", "fine_tune", "sequence_lengths", "option", "plan", "measure"),
 )
 _REPEATABLE = ("input", "target", "option")
 # Ways to say one thing: the highest layer that says any of them is the only one heard.
@@ -157,6 +158,14 @@ class Merged:
             return text
         return str(self.winners[name].folder / text)
 
+    def sequence_lengths(self) -> SequenceLengths | None:
+        """A file of lengths starts at the folder of the file that says it."""
+        from advisor.workload.sequence_lengths import parse
+
+        name = "sequence_lengths"
+        folder = self.winners[name].folder if name in self.winners else None
+        return self.parsed(name, lambda text: parse(text, folder=folder))
+
     def settings(self) -> tuple[Setting, ...]:
         """What the report prints, by name: the value, who won and over what."""
         from advisor.report.model import Setting
@@ -240,6 +249,7 @@ def request(merged: Merged) -> Request:
         price_usd_per_hour=merged.positive("price", parse_usd_per_hour),
         learning_rate=merged.positive("lr", _number),
         fine_tune=merged.parsed("fine_tune", _truth) or False,
+        sequence_lengths=merged.sequence_lengths(),
         choices=_choices(merged.texts("option")),
         plan=merged.text("plan"),
         measure=merged.parsed("measure", _truth) is not False,

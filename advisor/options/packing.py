@@ -17,6 +17,12 @@ from advisor.workload.spec import Workload
 _PATTERN = re.compile(r"fill-(0?\.\d*[1-9]\d*)")
 
 
+def samples_per_row(value: str | None) -> float:
+    """Samples that one row of the batch holds under a value of this option, or under none."""
+    match = _PATTERN.fullmatch(value or "")
+    return 1.0 if match is None else 1 / float(match[1])
+
+
 class Packing(Option):
     name = "packing"
     order = 15
@@ -30,7 +36,7 @@ class Packing(Option):
     def why_not(self, facts: Facts) -> str | None:
         fill = facts.mean_sequence_fill
         if fill is None:
-            return "no distribution of sequence lengths was given"
+            return "no lengths of the data were given (--sequence-lengths)"
         return None if 0.0001 <= fill < 0.9999 else f"rows are {fill:.0%} full already"
 
     def risk(self, value: str) -> Risk:
@@ -39,10 +45,9 @@ class Packing(Option):
     def apply(self, workload: Workload, value: str) -> Workload:
         if value == "off":
             return workload
-        match = _PATTERN.fullmatch(value)
-        if match is None:
+        if _PATTERN.fullmatch(value) is None:
             raise unknown_value(self, value, ("off", "fill-0.3 (the share of tokens that are not padding)"))
-        return replace(workload, samples_per_batch_item=workload.samples_per_batch_item / float(match[1]))
+        return replace(workload, samples_per_batch_item=workload.samples_per_batch_item * samples_per_row(value))
 
     def snippet(self, value: str) -> str:
         return "" if value == "off" else _SNIPPET

@@ -74,7 +74,7 @@ def build_report(
         sensitivities=tuple(sensitivities),
         evidence=Evidence(
             advisor_version=__version__,
-            input_hash=_input_hash(description, settings, result.goal, result.device, result.cluster),
+            input_hash=_input_hash(description, settings, result.goal, result.device, result.cluster, result.notes),
             known_error=known_error,
             notes=result.notes,
         ),
@@ -111,7 +111,7 @@ def build_configuration_report(
         baseline=_headline(candidate),
         evidence=Evidence(
             advisor_version=__version__,
-            input_hash=_input_hash(description, settings, goal, device, cluster),
+            input_hash=_input_hash(description, settings, goal, device, cluster, notes),
             known_error=known_error,
             notes=tuple(notes),
         ),

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from advisor.cost.estimate import Provenance
 from advisor.options.base import Risk
+from advisor.options.packing import samples_per_row
 from advisor.report import evidence, phrases
 from advisor.report.blocks import Block, Cell, Column, Paragraph, Table
 from advisor.report.model import Report
 from advisor.search.plan import Candidate
-from advisor.units import format_count, format_seconds, format_usd
+from advisor.units import format_count, format_percent, format_seconds, format_usd
 
 _PREDICTED, _MEASURED = Provenance.PREDICTED, Provenance.MEASURED
 
@@ -197,6 +198,8 @@ def _optimisation(candidate: Candidate, report: Report) -> str:
         names = [name for name, value in plan.recipe.choices if risks.get((name, value)) is risk]
         if names:
             changes.append(f"{words}: {', '.join(names)}")
+    if (packed := samples_per_row(plan.recipe.choice("packing"))) > 1:
+        changes.append(f"{packed:.3g} samples a row: the same batch in {format_percent(1 / packed)} of the rows")
     return "; ".join(changes) or "unchanged"
 
 

@@ -9,7 +9,7 @@ from advisor.options.packing import OPTION
 def test_the_value_carries_the_fill():
     assert list(OPTION.values(some_facts(mean_sequence_fill=0.3))) == ["off", "fill-0.3"]
     assert list(OPTION.values(some_facts(mean_sequence_fill=1.0))) == ["off"]
-    assert "no distribution" in (OPTION.why_not(some_facts()) or "")
+    assert "--sequence-lengths" in (OPTION.why_not(some_facts()) or "")
 
 
 def test_a_row_holds_more_samples_and_nothing_else_changes():
