@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -261,7 +262,9 @@ def recipe_of(request: Request) -> Recipe:
     options, _ = plugins()
     for name, _ in request.choices:
         if name not in options:
-            raise UsageError(f"no option {name!r}", hint=f"known: {', '.join(sorted(options))}")
+            close = difflib.get_close_matches(name, options, n=1)
+            meant = f"did you mean {close[0]!r}? " if close else ""
+            raise UsageError(f"no option {name!r}", hint=f"{meant}known: {', '.join(sorted(options))}")
     return Recipe(micro_batch_size=micro, num_microbatches=whole // micro, choices=tuple(sorted(request.choices)))
 
 

@@ -22,13 +22,14 @@ class _Kind:
     name: str
     examples: str
     scales: Mapping[str, int | Decimal]
+    units: str = ""  # those worth naming to who wrote none
 
 
 _PREFIXES = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _BYTES = {f"{prefix}B": 1000**power for prefix, power in _PREFIXES.items()} | {
     f"{prefix.upper()}iB": 1024**power for prefix, power in _PREFIXES.items() if prefix
 }
-_MEMORY = _Kind("a memory size", "'80 GiB', '11019 MiB' or '80 GB'", _BYTES)
+_MEMORY = _Kind("a memory size", "'80 GiB', '11019 MiB' or '80 GB'", _BYTES, "MiB, GiB, TiB, MB, GB or TB")
 _BANDWIDTH = _Kind(
     "a bandwidth",
     "'3.35 TB/s', '450 GB/s' or '400 Gbit/s'",
@@ -49,10 +50,11 @@ _DURATION = _Kind(
     | dict.fromkeys(("h", "hour", "hours"), 3600)
     | dict.fromkeys(("d", "day", "days"), 86_400)
     | dict.fromkeys(("w", "week", "weeks"), 604_800),
+    "s, min, h, d or w",
 )
 _COUNT = _Kind("a count", "'40M', '1.2e9', '15T' or '300000'", {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "T": 10**12})
-_MONEY = _Kind("an amount of money", "'$5000' or '5000 USD'", {"USD": 1})
-_PRICE = _Kind("an hourly price", "'2.49 USD/h' or '$2.49/h'", {"USD/h": 1})
+_MONEY = _Kind("an amount of money", "'$5000' or '5000 USD'", {"USD": 1}, "USD, or $ before it")
+_PRICE = _Kind("an hourly price", "'2.49 USD/h' or '$2.49/h'", {"USD/h": 1}, "USD/h")
 _KINDS = (_MEMORY, _BANDWIDTH, _FLOP_RATE, _DURATION, _COUNT, _MONEY, _PRICE)
 
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d+)?(?:[eE][+-]?\d+)?"
@@ -221,6 +223,8 @@ def _refusal(text: str, kind: _Kind) -> UsageError:
         found = "is not a number with a unit"
     elif not unit:
         found = "is a bare number"
+        if kind.units:
+            found += f" without its unit ({kind.units})"
     elif other:
         found = f"is {other}"
     elif _BIT_UNIT.fullmatch(unit):

@@ -144,7 +144,9 @@ class Merged:
     def positive(self, name: str, parse: Callable[[str], float]) -> float | None:
         value = self.parsed(name, parse)
         if value is not None and not value > 0:
-            raise UsageError(f"{self._said(name)}: {self.text(name)!r} is not above zero")
+            raise UsageError(
+                f"{self._said(name)}: {self.text(name)!r} is not above zero", hint="it must be more than 0"
+            )
         return value
 
     def count(self, name: str) -> int | None:
@@ -206,7 +208,9 @@ def _refuse_contradiction(found: Layer) -> None:
     for group in _EXCLUSIVE:
         said = [name for name in group if name in found.values]
         if len(said) > 1:
-            raise UsageError(f"{found.origin}: {' and '.join(said)} contradict each other", hint="say one of them")
+            names = " and ".join(f"--{name.replace('_', '-')}" if found.origin == "flag" else name for name in said)
+            where = "" if found.origin == "flag" else f"{found.origin}: "
+            raise UsageError(f"{where}{names} contradict each other", hint="say one of them")
 
 
 def target_spec(merged: Merged, *, target: str) -> TargetSpec:
@@ -261,12 +265,12 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise UsageError(f"{text!r} is not a number") from None
+        raise UsageError(f"{text!r} is not a number", hint="write one such as 3e-4") from None
 
 
 def _truth(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise UsageError(f"{text!r} is neither true nor false")
+        raise UsageError(f"{text!r} is neither true nor false", hint="write true or false")
     return text.lower() == "true"
 
 

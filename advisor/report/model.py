@@ -24,6 +24,7 @@ from advisor.workload.spec import WorkloadDescription
 
 SCHEMA_VERSION = "1"
 LARGEST_FILE_BYTES = 50_000_000
+_HOW_TO_WRITE = "write a report with: advisor assess TARGET -o r.json"
 _LARGEST_INTEGER = 2**63 - 1  # what other JSON readers take, and what still divides as a float
 
 
@@ -126,9 +127,7 @@ def load(path: Path) -> Report:
         with path.open("rb") as file:
             text = file.read(LARGEST_FILE_BYTES + 1)  # never more, whatever the file system says about its size
     except OSError as error:
-        raise ReportError(
-            f"can't read {path}: {error.strerror or error}", hint="write a report with: advisor assess TARGET -o r.json"
-        ) from None
+        raise ReportError(f"can't read {path}: {error.strerror or error}", hint=_HOW_TO_WRITE) from None
     return loads(text, name=str(path))
 
 
@@ -139,12 +138,10 @@ def loads(text: str | bytes, *, name: str = "report") -> Report:
     try:
         content = pydantic_core.from_json(text, allow_inf_nan=False)  # refuses nesting deeper than 200
     except ValueError as error:
-        raise ReportError(f"{name} is not JSON: {error}") from None
+        raise ReportError(f"{name} is not JSON: {error}", hint=_HOW_TO_WRITE) from None
     _refuse_huge_integers(content, name)
     if not isinstance(content, dict) or "schema_version" not in content:
-        raise ReportError(
-            f"{name} is JSON but not a report of advisor", hint="write one with: advisor assess TARGET -o r.json"
-        )
+        raise ReportError(f"{name} is JSON but not a report of advisor", hint=_HOW_TO_WRITE)
     if (version := content["schema_version"]) != SCHEMA_VERSION:
         raise ReportError(
             f"{name} has schema version {str(version)[:40]!r}; this advisor reads {SCHEMA_VERSION!r}",
@@ -155,7 +152,9 @@ def loads(text: str | bytes, *, name: str = "report") -> Report:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the root"
-        raise ReportError(f"{name} is not a valid report: {where}: {first['msg']}") from None
+        raise ReportError(
+            f"{name} is not a valid report: {where}: {first['msg']}", hint="it was changed by hand or cut: assess again"
+        ) from None
 
 
 def _refuse_huge_integers(content: object, name: str) -> None:

@@ -93,7 +93,7 @@ def run_step(step: Prepared, *, on_phase: OnPhase | None = None) -> torch.Tensor
             notify(Phase.FORWARD, microbatch)
             with _autocast(execution, step.device_type), step.offload():
                 loss = step.compute_loss(step.model, step.batch)
-                check_loss(loss)
+                check_loss(loss, made_by=step.compute_loss)
                 if execution.num_microbatches > 1:
                     loss = loss / execution.num_microbatches
             total = loss.detach() if total is None else total + loss.detach()

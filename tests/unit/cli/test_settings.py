@@ -122,7 +122,7 @@ def test_one_length_of_the_job_is_heard(tmp_path: Path) -> None:
     merged = merge(flags(steps="10"), in_file(tmp_path, "samples = 1000\n"))
     assert request(merged).steps == 10
     assert request(merged).samples is None
-    with pytest.raises(UsageError, match="samples and tokens contradict each other"):
+    with pytest.raises(UsageError, match="--samples and --tokens contradict each other"):
         merge(flags(samples="1M", tokens="1B"))
 
 
