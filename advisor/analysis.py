@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from advisor.advice.batch_layout import BatchLayout
-from advisor.advice.learning_rate import TrainingJob, advise
 from advisor.advice.result import LearningRateAdvice
 from advisor.cost.rates import rates_for
 from advisor.discovery import discover
@@ -23,12 +21,14 @@ from advisor.report.build import build_configuration_report, build_report
 from advisor.report.model import Report, Setting
 from advisor.search.candidates import Pricer, Progress, trace_on
 from advisor.search.device import search_device
+from advisor.search.learning_rate import learning_rate, training_job
 from advisor.search.parallel import search_parallel
-from advisor.search.plan import Candidate, Goal, Plan, SearchResult
+from advisor.search.plan import Candidate, Goal, Plan, SearchResult, VerdictKind
 from advisor.search.select import decide
 from advisor.search.sensitivity import sensitivities
 from advisor.session.base import Session
 from advisor.trace.records import StepTrace
+from advisor.units import format_percent
 from advisor.workload.sequence_lengths import SequenceLengths
 
 DEFAULT_MICRO_BATCH_SIZE = 1  # only where neither the flags nor the file say; the report shows it as a default
@@ -111,6 +111,7 @@ def assess_session(session: Session, request: Request, progress: Progress = quie
         pays_until_devices=None if parallel is None else parallel.pays_until_devices,
         notes=trace.notes,
     )
+    advice, advice_beside = _learning_rates(request, trace, start, result)
     return build_report(
         result,
         session.description,
@@ -118,7 +119,8 @@ def assess_session(session: Session, request: Request, progress: Progress = quie
         options=options,
         strategies=strategies,
         trace=trace,
-        learning_rate=_learning_rate(request, trace, start, result),
+        learning_rate=advice,
+        learning_rate_distributed=advice_beside,
         sensitivities=sensitivities(pricer, result, strategies),
         baseline_measurement=baseline_run,
         single_measurement=single_run,
@@ -355,31 +357,19 @@ def _measured(
     return baseline_run, session.measure(best.plan.recipe, time_limit_s=MEASURE_LIMIT_S)
 
 
-def _learning_rate(request: Request, trace: StepTrace, start: Recipe, result: SearchResult) -> LearningRateAdvice:
-    plan = (result.distributed or result.single or result.nearest_single).plan
-    norms = any("BatchNorm" in module.type_name and "Sync" not in module.type_name for module in trace.modules)
+def _learning_rates(
+    request: Request, trace: StepTrace, start: Recipe, result: SearchResult
+) -> tuple[LearningRateAdvice, LearningRateAdvice | None]:
+    """For the recommended plan; and for the distributed one beside it, where one device is enough."""
     tokens = request.tokens
     if tokens is None and trace.tokens_per_sample is not None and result.goal.samples is not None:
         fill = request.sequence_lengths.mean_fill(trace.tokens_per_sample) if request.sequence_lengths else 1.0
         tokens = trace.tokens_per_sample * fill * result.goal.samples
-    job = TrainingJob(
-        optimizer=trace.optimizer.type_name,
-        learning_rate=request.learning_rate or trace.optimizer.learning_rate,
-        betas=trace.optimizer.betas,
-        weight_decay=trace.optimizer.weight_decay,
-        is_language_model=trace.tokens_per_sample is not None,
-        tokens_per_sample=trace.tokens_per_sample,
-        tokens=tokens,
-        fine_tune=request.fine_tune,
-        uses_batch_norm=norms,
-    )
-    old = BatchLayout(micro_batch_size=start.micro_batch_size, num_microbatches=start.num_microbatches)
-    new = BatchLayout(
-        micro_batch_size=plan.recipe.micro_batch_size,
-        num_microbatches=plan.recipe.num_microbatches,
-        num_replicas=plan.mesh.data_parallel_size,
-    )
-    return advise(job, old=old, new=new)
+    job = training_job(trace, learning_rate=request.learning_rate, tokens=tokens, fine_tune=request.fine_tune)
+    if result.verdict.kind is VerdictKind.SINGLE_DEVICE and result.single is not None:
+        beside = None if result.distributed is None else learning_rate(job, start, result.distributed.plan)
+        return learning_rate(job, start, result.single.plan), beside
+    return learning_rate(job, start, (result.distributed or result.single or result.nearest_single).plan), None
 
 
 def _known_error(device: DeviceProfile) -> str:
@@ -387,4 +377,7 @@ def _known_error(device: DeviceProfile) -> str:
     if rates is None:
         return ""
     low, high = rates.band
-    return f"four of five steps took between {low.value:.0%} and {high.value:.0%} of the predicted time ({low.source})"
+    return (
+        f"four of five steps took between {format_percent(low.value)} and {format_percent(high.value)} of the "
+        f"predicted time ({low.source})"
+    )

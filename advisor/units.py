@@ -44,7 +44,7 @@ _FLOP_RATE = _Kind(
 _DURATION = _Kind(
     "a duration",
     "'5d', '36h', '1d12h' or '90 min'",
-    {"us": Decimal("1e-6"), "ms": Decimal("1e-3")}
+    {"ns": Decimal("1e-9"), "us": Decimal("1e-6"), "ms": Decimal("1e-3")}
     | dict.fromkeys(("s", "sec", "second", "seconds"), 1)
     | dict.fromkeys(("min", "minute", "minutes"), 60)
     | dict.fromkeys(("h", "hour", "hours"), 3600)
@@ -161,7 +161,16 @@ def format_flops(count: float) -> str:
 def format_seconds(seconds: float) -> str:
     """Duration in the unit a person would use: "38.2 ms", "1.3 s", "5.2 h", "12 days"."""
     size = abs(seconds)
-    for unit, below in (("us", 0.9995e-3), ("ms", 0.9995), ("s", 120.0), ("min", 7200.0), ("h", 172_800.0)):
+    if not size:
+        return "0 s"
+    for unit, below in (
+        ("ns", 0.9995e-6),
+        ("us", 0.9995e-3),
+        ("ms", 0.9995),
+        ("s", 120.0),
+        ("min", 7200.0),
+        ("h", 172_800.0),
+    ):
         if size < below:
             return f"{_significant(seconds / float(_DURATION.scales[unit]))} {unit}"
     return f"{_significant(seconds / 86_400)} days"

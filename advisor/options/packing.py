@@ -11,7 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.options.base import Facts, Option, Risk, unknown_value
+from advisor.options.base import USUAL_NAMES, Facts, Names, Option, Risk, unknown_value
+from advisor.units import format_percent
 from advisor.workload.spec import Workload
 
 _PATTERN = re.compile(r"fill-(0?\.\d*[1-9]\d*)")
@@ -37,7 +38,7 @@ class Packing(Option):
         fill = facts.mean_sequence_fill
         if fill is None:
             return "no lengths of the data were given (--sequence-lengths)"
-        return None if 0.0001 <= fill < 0.9999 else f"rows are {fill:.0%} full already"
+        return None if 0.0001 <= fill < 0.9999 else f"rows are {format_percent(fill)} full already"
 
     def risk(self, value: str) -> Risk:
         return Risk.NOTHING
@@ -49,7 +50,7 @@ class Packing(Option):
             raise unknown_value(self, value, ("off", "fill-0.3 (the share of tokens that are not padding)"))
         return replace(workload, samples_per_batch_item=workload.samples_per_batch_item * samples_per_row(value))
 
-    def snippet(self, value: str) -> str:
+    def snippet(self, value: str, names: Names = USUAL_NAMES) -> str:
         return "" if value == "off" else _SNIPPET
 
 

@@ -65,6 +65,8 @@ class Report(BaseModel):
     schema_version: Literal["1"] = "1"
     question: Literal["assess", "estimate", "measure"] = "assess"
     description: WorkloadDescription
+    model_class: str = ""  # of the root module
+    tokens_per_sample: int | None = None  # where the batch is token ids
     num_parameters: int | None = None
     num_trainable_parameters: int | None = None
     settings: tuple[Setting, ...] = ()
@@ -83,7 +85,8 @@ class Report(BaseModel):
     max_sequence_length: int | None = None
     pays_from_devices: int | None = None
     pays_until_devices: int | None = None
-    learning_rate: LearningRateAdvice | None = None
+    learning_rate: LearningRateAdvice | None = None  # for the recommended plan
+    learning_rate_distributed: LearningRateAdvice | None = None  # for the plan beside it, where one device is enough
     sensitivities: tuple[Sensitivity, ...] = ()
     snippets: tuple[Snippet, ...] = ()
     confirm_command: str = ""  # the command that measures the recommended setup on the device

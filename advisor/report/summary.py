@@ -10,7 +10,7 @@ from advisor.options.packing import samples_per_row
 from advisor.report import evidence, phrases
 from advisor.report.blocks import Block, Cell, Column, Paragraph, Table
 from advisor.report.model import Report
-from advisor.search.plan import Candidate
+from advisor.search.plan import PAYING_DOUBLING, Candidate
 from advisor.units import format_count, format_percent, format_seconds, format_usd
 
 _PREDICTED, _MEASURED = Provenance.PREDICTED, Provenance.MEASURED
@@ -62,12 +62,13 @@ def configuration(report: Report) -> tuple[Block, ...]:
 
 
 def _model(report: Report) -> str:
+    name = phrases.model_name(report)
     if report.num_parameters is None:
-        return report.description.model
+        return name
     count = f"{format_count(report.num_parameters)} parameters"
     if report.num_trainable_parameters not in (None, report.num_parameters):
         count += f", {format_count(report.num_trainable_parameters)} of them trained"
-    return f"{report.description.model}, {count}"
+    return f"{name}, {count}"
 
 
 def _assessed(report: Report) -> Table:
@@ -238,5 +239,10 @@ def _where_it_pays(report: Report) -> str:
         return f"No distributed plan within the limits was found on {report.cluster.name}: see Scaling."
     if report.pays_from_devices is None:
         return "Distribution does not pay at any device count that was looked at (predicted)."
-    until = f" and stops paying beyond {report.pays_until_devices}" if report.pays_until_devices else ""
-    return f"Distribution starts to pay at {report.pays_from_devices} devices{until} (predicted)."
+    starts = f"Distribution starts to pay at {phrases.devices(report.pays_from_devices)}"
+    if not report.pays_until_devices:
+        return f"{starts} (predicted)."
+    return (
+        f"{starts} and stops paying beyond {report.pays_until_devices} (predicted): a doubling then shortens the step "
+        f"by less than {PAYING_DOUBLING:g} x, the least that we call paying."
+    )

@@ -364,4 +364,4 @@ class _Walk:
 
 
 def _change(share: float) -> str:
-    return "same" if abs(share) < 0.005 else f"{share:+.0%}"
+    return "same" if abs(share) < 0.005 else f"{100 * share:+.0f} %"

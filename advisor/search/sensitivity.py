@@ -10,7 +10,7 @@ from advisor.hardware.profile import Sourced
 from advisor.parallel.base import Strategy
 from advisor.search.candidates import Pricer, finish_band
 from advisor.search.plan import Candidate, SearchResult, Sensitivity, VerdictKind
-from advisor.units import format_seconds, format_usd
+from advisor.units import format_percent, format_seconds, format_usd
 
 
 def sensitivities(pricer: Pricer, result: SearchResult, strategies: Mapping[str, Strategy]) -> tuple[Sensitivity, ...]:
@@ -32,7 +32,7 @@ def _our_band(pricer: Pricer, chosen: Candidate) -> list[Sensitivity]:
         Sensitivity(
             what="our memory error",
             change="upper end of the band",
-            effect=f"needs {memory.high_bytes / memory.usable_bytes:.0%} of usable memory",
+            effect=f"needs {format_percent(memory.high_bytes / memory.usable_bytes)} of usable memory",
             flips=memory.high_bytes > memory.usable_bytes,
         )
     ]

@@ -28,7 +28,7 @@ def test_a_distribution_makes_packing_worth_its_fill(tmp_path: Path) -> None:
     assert report.goal.samples == pytest.approx(1e6 / (64 * 0.325))  # tokens that are no padding
     rung = next(rung for rung in report.ladder if rung.option == "packing")
     assert rung.taken
-    assert "-68% time a sample" in rung.why
+    assert "-68 % time a sample" in rung.why
     assert any("1 longer ones (10 %) are cut to 64" in note for note in report.evidence.notes)
     assert [s.origin for s in report.settings if s.name == "sequence_lengths"] == ["flag"]
 

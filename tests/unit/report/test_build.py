@@ -33,7 +33,7 @@ class FakeOption:
     title: str
     order: int
 
-    def snippet(self, value: str) -> str:
+    def snippet(self, value: str, names: object = None) -> str:
         return "" if value == "silent" else f"# {self.title} = {value}\n"
 
 
@@ -41,7 +41,7 @@ class FakeOption:
 class FakeStrategy:
     title: str
 
-    def snippet(self, mesh: object, *, reshard_after_forward: bool) -> str:
+    def snippet(self, mesh: object, *, reshard_after_forward: bool, blocks: str) -> str:
         return f"# {self.title}, reshard {reshard_after_forward}\n"
 
 

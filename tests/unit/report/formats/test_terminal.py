@@ -14,7 +14,7 @@ def page(*blocks: object, width: int = 80) -> list[str]:
     """The lines below the section's heading."""
     section = Section("Title", blocks)
     lines = Terminal(width=width, colour=False).render((section,), single_device()).splitlines()
-    return lines[3:]
+    return lines[next(i for i, line in enumerate(lines) if line.startswith("1. Title")) + 1 :]
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
