@@ -36,6 +36,8 @@ class Packing(Option):
 
     def why_not(self, facts: Facts) -> str | None:
         fill = facts.mean_sequence_fill
+        if fill is None and facts.trace.tokens_per_sample is None:
+            return "the batch holds no token ids"
         if fill is None:
             return "no lengths of the data were given (--sequence-lengths)"
         return None if 0.0001 <= fill < 0.9999 else f"rows are {format_percent(fill)} full already"

@@ -132,11 +132,12 @@ def _root_class(trace: StepTrace | None) -> str:
 
 
 def _portable(description: WorkloadDescription) -> WorkloadDescription:
-    """The same report on every machine: an absolute path is cut to its last part."""
+    """The same report on every machine: an absolute path is cut to its last part, in what was typed and in labels."""
     path, colon, name = description.target.partition(":")
     if not PurePath(path).is_absolute():
         return description
-    return replace(description, target=f"{PurePath(path).name}{colon}{name}")
+    file = PurePath(path).name
+    return replace(description, target=f"{file}{colon}{name}", model=description.model.replace(path, file))
 
 
 def _input_hash(*inputs: object) -> str:

@@ -159,9 +159,17 @@ def _speed_rows(candidates: list[Candidate], report: Report) -> list[tuple[Cell,
         _row("80 % band", [phrases.step_band(time) for time in times], _PREDICTED),
         _row("Samples", [phrases.throughput(c) for c in candidates], _PREDICTED),
         *_finish_rows(candidates, report),
-        _row("Efficiency", [phrases.percent(c.efficiency) for c in candidates], _PREDICTED),
+        *_efficiency(candidates),
         _row("MFU", [phrases.percent(time.mfu if time else None) for time in times], _PREDICTED),
     ]
+
+
+def _efficiency(candidates: list[Candidate]) -> list[tuple[Cell, ...]]:
+    """Only where there is something to compare with."""
+    efficiencies = [candidate.efficiency for candidate in candidates]
+    if all(efficiency is None for efficiency in efficiencies):
+        return []
+    return [_row("Efficiency", [phrases.percent(efficiency) for efficiency in efficiencies], _PREDICTED)]
 
 
 def _finish_rows(candidates: list[Candidate], report: Report) -> list[tuple[Cell, ...]]:
@@ -214,22 +222,23 @@ def _side_by_side_caption(candidates: list[Candidate], report: Report) -> str:
         blanks.append(f"cost: {phrases.why_no_cost(candidates, report)}")
     if any(c.estimate.time and c.estimate.time.mfu is None for c in candidates):
         blanks.append("MFU: no dense peak stated for the precision used")
-    parts = [f"Memory is required of usable. Efficiency is per device against the best on one device{_price(report)}."]
+    parts = ["Memory is required of usable."]
+    if any(candidate.efficiency is not None for candidate in candidates):
+        parts.append("Efficiency is per device against the best on one device.")
+    parts += _price(report)
     if blanks:
         parts.append(f"Blank because: {'; '.join(blanks)}.")
     return " ".join(parts)
 
 
-def _price(report: Report) -> str:
-    """Where the prices are from."""
+def _price(report: Report) -> list[str]:
+    """Where the prices are from, a sentence each."""
     stated = next((setting for setting in report.settings if setting.name == "price"), None)
     if stated is not None:
-        return f"; price {stated.value} (assumed, {stated.origin})"
+        return [f"Price {stated.value} (assumed, {stated.origin})."]
     node = report.cluster.price_usd_per_hour if report.cluster else None
     prices = (("device-hour", report.device.price_usd_per_hour), ("node-hour", node))
-    return "".join(
-        f"; price {format_usd(price.value)} per {unit} (assumed: {price.source})" for unit, price in prices if price
-    )
+    return [f"Price {format_usd(price.value)} per {unit} (assumed: {price.source})." for unit, price in prices if price]
 
 
 def _where_it_pays(report: Report) -> str:

@@ -100,7 +100,8 @@ def _link(
         return []
     if again.estimate.time is None or chosen.estimate.time is None:
         return []
-    now, before = again.estimate.time.step_s, chosen.estimate.time.step_s
+    now, before = (format_seconds(c.estimate.time.step_s) for c in (again, chosen) if c.estimate.time)
+    slows = f"still takes {before}" if now == before else f"takes {now} instead of {before}"
     flips = (
         result.verdict.kind is VerdictKind.DATA_PARALLEL and pricer.meets_goal(chosen) and not pricer.meets_goal(again)
     )
@@ -108,7 +109,7 @@ def _link(
         Sensitivity(
             what="link speed",
             change="-30 %",
-            effect=f"a distributed step takes {format_seconds(now)} instead of {format_seconds(before)}",
+            effect=f"a distributed step {slows}",
             flips=flips,
         )
     ]

@@ -5,6 +5,7 @@ Of rich, only the widths of characters: its console would take a third of the ti
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,9 +17,12 @@ _GAP = 2
 _INDENT = 2
 _NARROWEST = 6
 _NARROWEST_NOTE = 36  # a note column narrower than this goes under its row
-_LONGEST_LABEL = 40
+_LONGEST_LABEL = 50
 _LONGEST_BAR = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+_WORDS = re.compile(" (?!%)")  # "80 %" stays together
 
 
 class Line(NamedTuple):
@@ -33,7 +37,7 @@ def wrap(text: str, width: int) -> list[str]:
         return [text]
     lines: list[str] = []
     line = ""
-    for word in text.split(" "):
+    for word in _WORDS.split(text):
         longer = f"{line} {word}" if line else word
         if cell_len(longer) <= width:
             line = longer

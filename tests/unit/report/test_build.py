@@ -218,3 +218,10 @@ def test_real_options_and_strategies_have_the_snippets() -> None:
 
 def test_shape_is_that_of_the_fabricated_reports() -> None:
     assert set(dict(built())) == set(dict(single_device()))
+
+
+def test_no_path_of_the_machine_in_the_labels() -> None:
+    description = replace(DESCRIPTION, target="/home/ann/bert/config.json", model="Bert of /home/ann/bert/config.json")
+    report = build_report(RESULT, description, options=OPTIONS, strategies=STRATEGIES)
+    assert report.description.target == "config.json"
+    assert report.description.model == "Bert of config.json"

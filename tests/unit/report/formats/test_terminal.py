@@ -101,3 +101,9 @@ def test_notes_hang() -> None:
 
 def test_an_empty_table_takes_no_room() -> None:
     assert page(Table(columns=(Column("A"),), rows=())) == []
+
+
+def test_a_percentage_is_never_torn() -> None:
+    assert page(Paragraph("word " * 15 + "80 % of it"), width=80)[0].endswith("word 80 %")
+    assert page(Paragraph("word " * 15 + "80 % of it"), width=79)[0].endswith("word 80 %")
+    assert page(Paragraph("word " * 15 + "80 % of it"), width=78)[0].endswith("word")
