@@ -60,7 +60,7 @@ def raising(error: BaseException) -> Callable:
 def test_a_report_is_rendered(run: Callable) -> None:
     code, out, err = run("report", "single_device.json")
     assert (code, err) == (0, "")
-    assert out.startswith("advisor: GPT(GPTConfig()) on NVIDIA A100 SXM4 40GB\n")
+    assert out.startswith("advisor: GPT(GPTConfig()) in model.py on NVIDIA A100 SXM4 40GB\n")
     assert "\x1b" not in out
 
 

@@ -46,7 +46,7 @@ def test_what_reads_files_loads_no_rules_and_no_console(tmp_path: Path, command:
     (tmp_path / "r.json").write_text(dump(data_parallel()))
     loaded = modules_after(f"from advisor.cli import _run; assert _run({command}) == 0", tmp_path)
     heavy = {"rich.console", "advisor.analysis", "advisor.advice.learning_rate", "advisor.trace.records"}
-    assert not (heavy | {"advisor.cost.memory", "advisor.workload.loader"}) & loaded
+    assert not (heavy | {"advisor.cost.memory", "advisor.workload.loader", "advisor.cli.assess"}) & loaded
 
 
 def test_the_package_exports_what_it_names(tmp_path: Path) -> None:
