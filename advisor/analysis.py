@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from advisor.advice.batch_layout import BatchLayout
-from advisor.advice.learning_rate import LearningRateAdvice, TrainingJob, advise
+from advisor.advice.result import LearningRateAdvice
 from advisor.cost.rates import rates_for
 from advisor.discovery import discover
 from advisor.errors import UsageError
@@ -21,12 +21,15 @@ from advisor.report.build import build_configuration_report, build_report
 from advisor.report.model import Report, Setting
 from advisor.search.candidates import Pricer, Progress, trace_on
 from advisor.search.device import search_device
+from advisor.search.learning_rate import learning_rate, training_job
 from advisor.search.parallel import search_parallel
-from advisor.search.plan import Candidate, Goal, Plan, SearchResult
+from advisor.search.plan import Candidate, Goal, Plan, SearchResult, VerdictKind
 from advisor.search.select import decide
 from advisor.search.sensitivity import sensitivities
 from advisor.session.base import Session
 from advisor.trace.records import StepTrace
+from advisor.units import format_percent
+from advisor.workload.sequence_lengths import SequenceLengths
 
 DEFAULT_MICRO_BATCH_SIZE = 1  # only where neither the flags nor the file say; the report shows it as a default
 DEFAULT_MAX_DEVICES = 64
@@ -51,6 +54,7 @@ class Request:
     price_usd_per_hour: float | None = None  # per device; overrides the profile's
     learning_rate: float | None = None
     fine_tune: bool = False
+    sequence_lengths: SequenceLengths | None = None  # of the data, unpacked
     choices: tuple[tuple[str, str], ...] = ()  # options the user fixed: part of "as it is"
     plan: str | None = None  # estimate only: "fsdp2:8", "hsdp:2x8", "ddp:4"
     measure: bool = True  # only where the device is this machine's own
@@ -72,8 +76,15 @@ def assess_session(session: Session, request: Request, progress: Progress = quie
     start = recipe_of(request)
     progress("tracing the step as it is", None)
     trace = trace_on(session, device, start)
-    pricer = _pricer(session, device, cluster, _goal(request, start, trace), request, progress)
-    facts = Facts(trace=trace, device=device, fine_tune=request.fine_tune, variants=tuple(session.description.variants))
+    trace, fill = _with_lengths(request, trace)
+    pricer = _pricer(session, device, cluster, _goal(request, start, trace, fill), request, progress)
+    facts = Facts(
+        trace=trace,
+        device=device,
+        fine_tune=request.fine_tune,
+        mean_sequence_fill=fill,
+        variants=tuple(session.description.variants),
+    )
     single = search_device(pricer, facts, options, start)
     parallel = None
     if cluster is not None and request.max_devices > 1:
@@ -100,6 +111,7 @@ def assess_session(session: Session, request: Request, progress: Progress = quie
         pays_until_devices=None if parallel is None else parallel.pays_until_devices,
         notes=trace.notes,
     )
+    advice, advice_beside = _learning_rates(request, trace, start, result)
     return build_report(
         result,
         session.description,
@@ -107,7 +119,8 @@ def assess_session(session: Session, request: Request, progress: Progress = quie
         options=options,
         strategies=strategies,
         trace=trace,
-        learning_rate=_learning_rate(request, trace, start, result),
+        learning_rate=advice,
+        learning_rate_distributed=advice_beside,
         sensitivities=sensitivities(pricer, result, strategies),
         baseline_measurement=baseline_run,
         single_measurement=single_run,
@@ -131,6 +144,7 @@ def estimate_session(session: Session, request: Request, progress: Progress = qu
         strategies=strategies,
         trace=trace,
         known_error=_known_error(device),
+        notes=trace.notes,
     )
 
 
@@ -164,8 +178,8 @@ def configuration(
     cluster = _cluster(request, device)
     recipe = recipe_of(request)
     progress("tracing the step", None)
-    trace = trace_on(session, device, recipe)
-    goal = _goal(request, recipe, trace)
+    trace, fill = _with_lengths(request, trace_on(session, device, recipe))
+    goal = _goal(request, recipe, trace, fill)
     pricer = _pricer(session, device, cluster, goal, request, progress)
     if request.plan is None:
         return pricer.single(recipe, "the step"), trace, device, cluster, goal
@@ -250,11 +264,24 @@ def recipe_of(request: Request) -> Recipe:
     options, _ = plugins()
     for name, _ in request.choices:
         if name not in options:
-            raise UsageError(f"no option {name!r}", hint=f"known: {', '.join(sorted(options))}")
+            close = difflib.get_close_matches(name, options, n=1)
+            meant = f"did you mean {close[0]!r}? " if close else ""
+            raise UsageError(f"no option {name!r}", hint=f"{meant}known: {', '.join(sorted(options))}")
     return Recipe(micro_batch_size=micro, num_microbatches=whole // micro, choices=tuple(sorted(request.choices)))
 
 
-def _goal(request: Request, recipe: Recipe, trace: StepTrace) -> Goal:
+def _with_lengths(request: Request, trace: StepTrace) -> tuple[StepTrace, float | None]:
+    """The trace, noting what is known of the data's lengths, and how full of it a row of the batch is."""
+    lengths, row = request.sequence_lengths, trace.tokens_per_sample
+    if lengths is None:
+        return trace, None
+    if row is None:
+        raise UsageError("--sequence-lengths needs a batch of token ids, and this one has none", hint="leave it out")
+    return replace(trace, notes=(*trace.notes, lengths.note(row))), lengths.mean_fill(row)
+
+
+def _goal(request: Request, recipe: Recipe, trace: StepTrace, fill: float | None) -> Goal:
+    """The goal in samples; where rows are padded, tokens are counted without the padding."""
     whole = recipe.micro_batch_size * recipe.num_microbatches
     lengths = [request.samples, request.tokens, request.steps]
     if sum(length is not None for length in lengths) > 1:
@@ -263,7 +290,7 @@ def _goal(request: Request, recipe: Recipe, trace: StepTrace) -> Goal:
     if request.tokens is not None:
         if trace.tokens_per_sample is None:
             raise UsageError("--tokens needs a batch of token ids", hint="give --samples or --steps")
-        samples = request.tokens / trace.tokens_per_sample
+        samples = request.tokens / (trace.tokens_per_sample * (fill or 1.0))
     if request.steps is not None:
         samples = request.steps * whole
     if samples is None and request.deadline_s is not None:
@@ -330,30 +357,19 @@ def _measured(
     return baseline_run, session.measure(best.plan.recipe, time_limit_s=MEASURE_LIMIT_S)
 
 
-def _learning_rate(request: Request, trace: StepTrace, start: Recipe, result: SearchResult) -> LearningRateAdvice:
-    plan = (result.distributed or result.single or result.nearest_single).plan
-    norms = any("BatchNorm" in module.type_name and "Sync" not in module.type_name for module in trace.modules)
-    tokens = None
-    if trace.tokens_per_sample is not None and result.goal.samples is not None:
-        tokens = trace.tokens_per_sample * result.goal.samples
-    job = TrainingJob(
-        optimizer=trace.optimizer.type_name,
-        learning_rate=request.learning_rate or trace.optimizer.learning_rate,
-        betas=trace.optimizer.betas,
-        weight_decay=trace.optimizer.weight_decay,
-        is_language_model=trace.tokens_per_sample is not None,
-        tokens_per_sample=trace.tokens_per_sample,
-        tokens=tokens,
-        fine_tune=request.fine_tune,
-        uses_batch_norm=norms,
-    )
-    old = BatchLayout(micro_batch_size=start.micro_batch_size, num_microbatches=start.num_microbatches)
-    new = BatchLayout(
-        micro_batch_size=plan.recipe.micro_batch_size,
-        num_microbatches=plan.recipe.num_microbatches,
-        num_replicas=plan.mesh.data_parallel_size,
-    )
-    return advise(job, old=old, new=new)
+def _learning_rates(
+    request: Request, trace: StepTrace, start: Recipe, result: SearchResult
+) -> tuple[LearningRateAdvice, LearningRateAdvice | None]:
+    """For the recommended plan; and for the distributed one beside it, where one device is enough."""
+    tokens = request.tokens
+    if tokens is None and trace.tokens_per_sample is not None and result.goal.samples is not None:
+        fill = request.sequence_lengths.mean_fill(trace.tokens_per_sample) if request.sequence_lengths else 1.0
+        tokens = trace.tokens_per_sample * fill * result.goal.samples
+    job = training_job(trace, learning_rate=request.learning_rate, tokens=tokens, fine_tune=request.fine_tune)
+    if result.verdict.kind is VerdictKind.SINGLE_DEVICE and result.single is not None:
+        beside = None if result.distributed is None else learning_rate(job, start, result.distributed.plan)
+        return learning_rate(job, start, result.single.plan), beside
+    return learning_rate(job, start, (result.distributed or result.single or result.nearest_single).plan), None
 
 
 def _known_error(device: DeviceProfile) -> str:
@@ -361,4 +377,7 @@ def _known_error(device: DeviceProfile) -> str:
     if rates is None:
         return ""
     low, high = rates.band
-    return f"four of five steps took between {low.value:.0%} and {high.value:.0%} of the predicted time ({low.source})"
+    return (
+        f"four of five steps took between {format_percent(low.value)} and {format_percent(high.value)} of the "
+        f"predicted time ({low.source})"
+    )

@@ -22,6 +22,8 @@ from advisor.errors import UsageError
 from advisor.measure.result import Measurement
 from advisor.report.model import Report, Setting
 from advisor.session.base import Session
+from advisor.workload import sequence_lengths
+from advisor.workload.sequence_lengths import SequenceLengths
 from advisor.workload.spec import Workload, WorkloadDescription
 
 
@@ -93,6 +95,17 @@ _KEYWORDS = {
 }
 
 
+def _shown(value: Any) -> str:
+    return f"{len(value)} values" if isinstance(value, list | tuple) else str(value)
+
+
+def _lengths(value: Any) -> SequenceLengths:
+    """A share of a row, the path of a file, or the lengths themselves."""
+    if isinstance(value, str | float | int | os.PathLike):
+        return sequence_lengths.parse(str(value))
+    return sequence_lengths.of_lengths(tuple(value), source="sequence_lengths")
+
+
 def _request(settings: Mapping[str, Any]) -> Request:
     """Keywords to a request: names as on the command line, SI numbers or strings with units."""
     from advisor.units import parse_bytes, parse_count, parse_seconds, parse_usd, parse_usd_per_hour
@@ -118,7 +131,11 @@ def _request(settings: Mapping[str, Any]) -> Request:
             raise UsageError(
                 f"no setting {keyword!r}", hint=f"known: {', '.join(sorted({*_KEYWORDS, *known, *options}))}"
             )
+        elif name == "sequence_lengths" and value is not None:
+            values[name] = _lengths(value)
         elif value is not None:
             values[name] = parsers[name](value) if isinstance(value, str) and name in parsers else value
-    shown = tuple(Setting(name=name, value=str(value), origin="argument") for name, value in sorted(settings.items()))
+    shown = tuple(
+        Setting(name=name, value=_shown(value), origin="argument") for name, value in sorted(settings.items())
+    )
     return Request(**values, choices=tuple(sorted(choices.items())), settings=shown)

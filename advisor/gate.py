@@ -23,6 +23,7 @@ from advisor.units import format_percent, format_seconds, format_usd, parse_seco
 
 T = TypeVar("T")
 
+FLAGS = "flags"  # the name of a policy that the command line says
 _LARGEST_POLICY_BYTES = 1_000_000
 _KEYS = ("max_devices", "max_cost", "max_memory_fraction", "deadline", "fail_if_single_device", "undetermined")
 
@@ -223,7 +224,9 @@ def _read(values: Mapping[str, object], key: str, reader: Callable[[object], T],
     try:
         return reader(values[key])
     except (TypeError, UsageError) as error:
-        raise ReportError(f"{name}: {key} = {values[key]!r}: {error}") from None
+        said = f"--{key.replace('_', '-')}" if name == FLAGS else f"{name}: {key}"
+        hint = error.hint if isinstance(error, UsageError) else None
+        raise ReportError(f"{said} = {values[key]!r}: {error}", hint=hint) from None
 
 
 def _count(value: object) -> int:

@@ -22,13 +22,14 @@ class _Kind:
     name: str
     examples: str
     scales: Mapping[str, int | Decimal]
+    units: str = ""  # those worth naming to who wrote none
 
 
 _PREFIXES = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _BYTES = {f"{prefix}B": 1000**power for prefix, power in _PREFIXES.items()} | {
     f"{prefix.upper()}iB": 1024**power for prefix, power in _PREFIXES.items() if prefix
 }
-_MEMORY = _Kind("a memory size", "'80 GiB', '11019 MiB' or '80 GB'", _BYTES)
+_MEMORY = _Kind("a memory size", "'80 GiB', '11019 MiB' or '80 GB'", _BYTES, "MiB, GiB, TiB, MB, GB or TB")
 _BANDWIDTH = _Kind(
     "a bandwidth",
     "'3.35 TB/s', '450 GB/s' or '400 Gbit/s'",
@@ -43,16 +44,17 @@ _FLOP_RATE = _Kind(
 _DURATION = _Kind(
     "a duration",
     "'5d', '36h', '1d12h' or '90 min'",
-    {"us": Decimal("1e-6"), "ms": Decimal("1e-3")}
+    {"ns": Decimal("1e-9"), "us": Decimal("1e-6"), "ms": Decimal("1e-3")}
     | dict.fromkeys(("s", "sec", "second", "seconds"), 1)
     | dict.fromkeys(("min", "minute", "minutes"), 60)
     | dict.fromkeys(("h", "hour", "hours"), 3600)
     | dict.fromkeys(("d", "day", "days"), 86_400)
     | dict.fromkeys(("w", "week", "weeks"), 604_800),
+    "s, min, h, d or w",
 )
 _COUNT = _Kind("a count", "'40M', '1.2e9', '15T' or '300000'", {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "T": 10**12})
-_MONEY = _Kind("an amount of money", "'$5000' or '5000 USD'", {"USD": 1})
-_PRICE = _Kind("an hourly price", "'2.49 USD/h' or '$2.49/h'", {"USD/h": 1})
+_MONEY = _Kind("an amount of money", "'$5000' or '5000 USD'", {"USD": 1}, "USD, or $ before it")
+_PRICE = _Kind("an hourly price", "'2.49 USD/h' or '$2.49/h'", {"USD/h": 1}, "USD/h")
 _KINDS = (_MEMORY, _BANDWIDTH, _FLOP_RATE, _DURATION, _COUNT, _MONEY, _PRICE)
 
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d+)?(?:[eE][+-]?\d+)?"
@@ -159,7 +161,16 @@ def format_flops(count: float) -> str:
 def format_seconds(seconds: float) -> str:
     """Duration in the unit a person would use: "38.2 ms", "1.3 s", "5.2 h", "12 days"."""
     size = abs(seconds)
-    for unit, below in (("us", 0.9995e-3), ("ms", 0.9995), ("s", 120.0), ("min", 7200.0), ("h", 172_800.0)):
+    if not size:
+        return "0 s"
+    for unit, below in (
+        ("ns", 0.9995e-6),
+        ("us", 0.9995e-3),
+        ("ms", 0.9995),
+        ("s", 120.0),
+        ("min", 7200.0),
+        ("h", 172_800.0),
+    ):
         if size < below:
             return f"{_significant(seconds / float(_DURATION.scales[unit]))} {unit}"
     return f"{_significant(seconds / 86_400)} days"
@@ -221,6 +232,8 @@ def _refusal(text: str, kind: _Kind) -> UsageError:
         found = "is not a number with a unit"
     elif not unit:
         found = "is a bare number"
+        if kind.units:
+            found += f" without its unit ({kind.units})"
     elif other:
         found = f"is {other}"
     elif _BIT_UNIT.fullmatch(unit):

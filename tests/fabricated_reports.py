@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from advisor.advice.learning_rate import LearningRateAdvice
+from advisor.advice.result import LearningRateAdvice
 from advisor.cost.estimate import (
     Estimate,
     FitVerdict,

@@ -13,6 +13,7 @@ from enum import StrEnum
 from advisor.advice import batch_rules as rules
 from advisor.advice.batch_layout import BatchLayout, batch_norm_checks, loss_checks
 from advisor.advice.critical_batch import ZHANG_EXCESS, critical_batch_range, data_cost, k_max
+from advisor.advice.result import LearningRateAdvice
 from advisor.units import format_count, format_percent
 
 # Fine-tuning, a design choice: short runs at small rates keep the rate, or follow the square root up to this ratio.
@@ -34,24 +35,6 @@ class TrainingJob:
     fine_tune: bool = False
     noise_scale: float | None = None  # measured gradient noise scale, in samples
     uses_batch_norm: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LearningRateAdvice:
-    """What to do about the learning rate, in numbers and in words."""
-
-    changed: bool  # the global batch changes
-    rule: str  # "LR-15"; "LEGW" and "relative step" for optimizers with a rule of their own; "" without one
-    old_lr: float | None
-    new_lr: float | None
-    factor: float | None  # None: no rule is known
-    batch_old: int  # samples
-    batch_new: int
-    warmup: str
-    sentence: str
-    warnings: tuple[str, ...]
-    companions: tuple[str, ...]  # betas, weight decay, model average, everything counted in steps
-    source: str
 
 
 class _Family(StrEnum):

@@ -26,6 +26,7 @@ def assess(
     samples: flags.Samples = None,
     tokens: flags.Tokens = None,
     steps: flags.Steps = None,
+    sequence_lengths: flags.SequenceLengths = None,
     deadline: flags.Deadline = None,
     budget: flags.Budget = None,
     price: flags.Price = None,

@@ -26,6 +26,7 @@ def estimate(
     samples: flags.Samples = None,
     tokens: flags.Tokens = None,
     steps: flags.Steps = None,
+    sequence_lengths: flags.SequenceLengths = None,
     price: flags.Price = None,
     option: flags.Options = None,
     time_limit: flags.TimeLimit = None,

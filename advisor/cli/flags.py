@@ -63,6 +63,14 @@ Price = Annotated[
 LearningRate = Annotated[
     str | None, typer.Option("--lr", metavar="RATE", help="learning rate now; over the optimizer's")
 ]
+SequenceLengths = Annotated[
+    str | None,
+    typer.Option(
+        "--sequence-lengths",
+        metavar="X",
+        help="how full rows are, as 0.43, or a file of lengths in tokens: packing is tried",
+    ),
+]
 FineTune = Annotated[bool, typer.Option("--fine-tune", help="trained weights are adapted: LoRA and QLoRA make sense")]
 
 NoMeasure = Annotated[bool, typer.Option("--no-measure", help="predict only, even on this machine's own device")]

@@ -67,11 +67,11 @@ def gate(
 
 def _policy(path: Path | None, flags: dict[str, object]) -> Policy:
     """The file's keys with the flags over them, each checked under its own name first."""
-    from advisor.gate import parse_policy, read_policy
+    from advisor.gate import FLAGS, parse_policy, read_policy
 
     values = {} if path is None else read_policy(path)
     parse_policy(values, name=str(path))
-    parse_policy(flags, name="flags")
+    parse_policy(flags, name=FLAGS)
     return parse_policy(values | flags)
 
 

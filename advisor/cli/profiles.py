@@ -21,37 +21,36 @@ _UNKNOWN = "-"
 @app.command("list")
 def list_profiles() -> None:
     """List the devices and clusters that can be planned for."""
-    from rich.console import Console
-    from rich.table import Table
-
     from advisor.hardware import catalog
 
-    devices = Table("name", "memory", "bandwidth", "bf16/fp16 peak", "price", title="Devices", title_justify="left")
-    clusters = Table(
-        "name", "device", "inside a node", "between nodes", "price", title="Clusters", title_justify="left"
-    )
-    for name in catalog.device_names():
-        devices.add_row(*_device_row(catalog.device(name)))
-    for name in catalog.cluster_names():
-        clusters.add_row(*_cluster_row(catalog.cluster(name)))
-    console = Console()
-    for table in (devices, clusters):
-        table.columns[0].no_wrap = True
-        console.print(table)
+    devices = [_device_row(catalog.device(name)) for name in catalog.device_names()]
+    clusters = [_cluster_row(catalog.cluster(name)) for name in catalog.cluster_names()]
+    lines = [
+        "Devices",
+        *_columns([("name", "memory", "bandwidth", "bf16/fp16 peak", "price"), *devices]),
+        "",
+        "Clusters",
+        *_columns([("name", "device", "inside a node", "between nodes", "price"), *clusters]),
+    ]
+    typer.echo("\n".join(lines))
+
+
+def _columns(rows: list[tuple[str, ...]]) -> list[str]:
+    """Rows below each other, each column as wide as its longest text."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 @app.command()
 def show(name: Annotated[str, typer.Argument(help="a device, a cluster, or the path of a profile")]) -> None:
     """Show every value of one profile with its source."""
-    from rich.console import Console
-
     from advisor.hardware import catalog
     from advisor.hardware.schema import ClusterFile, kind_of
 
     is_path = name.endswith(".toml") and Path(name).is_file()
     is_cluster = kind_of(Path(name)) is ClusterFile if is_path else catalog.is_cluster(name)
     text = _cluster_text(catalog.cluster(name)) if is_cluster else _device_text(catalog.device(name))
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+    typer.echo(text)
 
 
 @app.command()

@@ -19,6 +19,7 @@ from advisor.units import parse_bytes, parse_count, parse_seconds, parse_usd, pa
 if TYPE_CHECKING:
     from advisor.analysis import Request
     from advisor.report.model import Setting
+    from advisor.workload.sequence_lengths import SequenceLengths
     from advisor.workload.target import TargetSpec
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ T = TypeVar("T")
 TARGET_SETTINGS = ("model", "batch", "loss", "optimizer", "input", "target", "call", "time_limit", "memory_limit")
 REQUEST_SETTINGS = (
     *("device", "device_memory", "cluster", "max_devices", "micro_batch", "global_batch", "samples", "tokens", "steps"),
-    *("deadline", "budget", "price", "lr", "fine_tune", "option", "plan", "measure"),
+    *("deadline", "budget", "price", "lr", "fine_tune", "sequence_lengths", "option", "plan", "measure"),
 )
 _REPEATABLE = ("input", "target", "option")
 # Ways to say one thing: the highest layer that says any of them is the only one heard.
@@ -143,7 +144,9 @@ class Merged:
     def positive(self, name: str, parse: Callable[[str], float]) -> float | None:
         value = self.parsed(name, parse)
         if value is not None and not value > 0:
-            raise UsageError(f"{self._said(name)}: {self.text(name)!r} is not above zero")
+            raise UsageError(
+                f"{self._said(name)}: {self.text(name)!r} is not above zero", hint="it must be more than 0"
+            )
         return value
 
     def count(self, name: str) -> int | None:
@@ -156,6 +159,14 @@ class Merged:
         if text is None or not text.endswith(".toml"):
             return text
         return str(self.winners[name].folder / text)
+
+    def sequence_lengths(self) -> SequenceLengths | None:
+        """A file of lengths starts at the folder of the file that says it."""
+        from advisor.workload.sequence_lengths import parse
+
+        name = "sequence_lengths"
+        folder = self.winners[name].folder if name in self.winners else None
+        return self.parsed(name, lambda text: parse(text, folder=folder))
 
     def settings(self) -> tuple[Setting, ...]:
         """What the report prints, by name: the value, who won and over what."""
@@ -197,7 +208,9 @@ def _refuse_contradiction(found: Layer) -> None:
     for group in _EXCLUSIVE:
         said = [name for name in group if name in found.values]
         if len(said) > 1:
-            raise UsageError(f"{found.origin}: {' and '.join(said)} contradict each other", hint="say one of them")
+            names = " and ".join(f"--{name.replace('_', '-')}" if found.origin == "flag" else name for name in said)
+            where = "" if found.origin == "flag" else f"{found.origin}: "
+            raise UsageError(f"{where}{names} contradict each other", hint="say one of them")
 
 
 def target_spec(merged: Merged, *, target: str) -> TargetSpec:
@@ -240,6 +253,7 @@ def request(merged: Merged) -> Request:
         price_usd_per_hour=merged.positive("price", parse_usd_per_hour),
         learning_rate=merged.positive("lr", _number),
         fine_tune=merged.parsed("fine_tune", _truth) or False,
+        sequence_lengths=merged.sequence_lengths(),
         choices=_choices(merged.texts("option")),
         plan=merged.text("plan"),
         measure=merged.parsed("measure", _truth) is not False,
@@ -251,12 +265,12 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise UsageError(f"{text!r} is not a number") from None
+        raise UsageError(f"{text!r} is not a number", hint="write one such as 3e-4") from None
 
 
 def _truth(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise UsageError(f"{text!r} is neither true nor false")
+        raise UsageError(f"{text!r} is neither true nor false", hint="write true or false")
     return text.lower() == "true"
 
 

@@ -227,6 +227,7 @@ def _unmeasured(group: Group, bandwidth: float) -> Curve:
     size = 2.0**40
     seconds = latency + size * bus_factor(group.kind, group.per_node) / (UNMEASURED_SHARE * bandwidth)
     source = (
-        f"assumed: no table of {group.link}; NCCL's latencies and {UNMEASURED_SHARE:.0%} of {bandwidth / 1e9:.0f} GB/s"
+        f"assumed: no table of {group.link}; NCCL's latencies and {UNMEASURED_SHARE * 100:.0f} % of "
+        f"{bandwidth / 1e9:.0f} GB/s"
     )
     return Curve(((size, seconds),), source, latency_s=latency)

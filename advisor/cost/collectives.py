@@ -212,7 +212,7 @@ def _inter_s(group: Group, device_bytes: float, share: float, tables: Sequence[C
     ideal = rounds * (group.num_nodes - 1) / group.num_nodes * device_bytes / share
     reference = _network_reference(tables)
     if reference is None:
-        return ideal / UNMEASURED_SHARE, f"assumed: {UNMEASURED_SHARE:.0%} of {share / 1e9:.1f} GB/s per device"
+        return ideal / UNMEASURED_SHARE, f"assumed: {UNMEASURED_SHARE * 100:.0f} % of {share / 1e9:.1f} GB/s per device"
     table, inside, node_bandwidth = reference
     reference_share = node_bandwidth / inside.num_ranks
     measured = _network_curve(table, inside)

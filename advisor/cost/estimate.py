@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from advisor.trace.records import Category, Phase
+from advisor.trace.category import Category
+from advisor.workload.spec import Phase
 
 
 class Provenance(StrEnum):

@@ -191,7 +191,8 @@ def _utilisation(flops: int, seconds: float, precision: str | None, rates: Rates
     share = flops / (seconds * rates.device.peak_flops[precision].value)
     if share > max(1.0, rates.ceiling[precision].value):  # cards that clock beyond their datasheet do pass 1
         raise ProfileError(
-            f"the step would use {share:.0%} of the {precision} peak of {rates.device.name}: it or the fit is wrong",
+            f"the step would use {share * 100:.0f} % of the {precision} peak of {rates.device.name}: "
+            "it or the fit is wrong",
             hint="peaks are dense rates per device; check the profile with `advisor profiles check`",
         )
     return share

@@ -79,7 +79,7 @@ class Rates:
 
     def bandwidth_evidence(self) -> Iterator[tuple[str, str]]:
         yield self.bandwidth.source, f"bandwidth {format_bytes_per_s(self.bandwidth.value)}"
-        yield self.memory_ceiling.source, f"bandwidth ceiling {self.memory_ceiling.value:.1%} of it"
+        yield self.memory_ceiling.source, f"bandwidth ceiling {self.memory_ceiling.value * 100:.1f} % of it"
 
     def evidence(self, op_class: OpClass, precisions: Iterable[str]) -> Iterator[tuple[str, str]]:
         """(source, what it gives) of every number behind the rate of one class."""
@@ -87,10 +87,10 @@ class Rates:
         for precision in map(self.precision, precisions):
             peak, ceiling = self.device.peak_flops[precision], self.ceiling[precision]
             yield peak.source, f"{precision} peak {format_flops_per_s(peak.value)}"
-            yield ceiling.source, f"{precision} ceiling {ceiling.value:.1%} of the peak"
+            yield ceiling.source, f"{precision} ceiling {ceiling.value * 100:.1f} % of the peak"
             if factors.compute is not None:
-                yield factors.compute.source, f"{op_class} {factors.compute.value:.1%} of the ceiling"
-        yield factors.bandwidth.source, f"{op_class} {factors.bandwidth.value:.1%} of the bandwidth ceiling"
+                yield factors.compute.source, f"{op_class} {factors.compute.value * 100:.1f} % of the ceiling"
+        yield factors.bandwidth.source, f"{op_class} {factors.bandwidth.value * 100:.1f} % of the bandwidth ceiling"
 
 
 def rates_for(device: DeviceProfile) -> Rates | None:

@@ -355,7 +355,7 @@ def _fault(detail: ErrorDetails, kind: type[ProfileFile]) -> Fault:
     context = detail.get("ctx", {})
     quantity = {known.__name__: known for known in Quantity.__subclasses__()}.get(context.get("class_name", ""))
     if detail["type"] == "missing":
-        problem = "is missing"
+        problem = f"is missing; expected {_expected(loc, kind)}"
     elif detail["type"] == "extra_forbidden":
         known = list(kind.model_fields) if len(loc) == 1 else ["value", "source", "note"]
         close = difflib.get_close_matches(loc[-1], known, n=1)
@@ -363,12 +363,25 @@ def _fault(detail: ErrorDetails, kind: type[ProfileFile]) -> Fault:
     elif detail["type"] == "value_error":
         problem = str(context["error"])
     elif quantity is not None:
-        problem = f'found {found!r}; write {{ value = "{quantity.example}", source = "..." }}'
+        problem = f'found {found!r}; expected {{ value = "{quantity.example}", source = "..." }}'
     elif isinstance(found, int | float) and not isinstance(found, bool):
-        problem = f"found the bare number {found}; write a string with its unit"
+        problem = f"found the bare number {found}; expected a string with its unit"
     else:
-        problem = f"found {found!r}; {detail['msg'].lower()}"
+        problem = f"found {found!r}; expected {detail['msg'][:1].lower()}{detail['msg'][1:]}"
+        problem = problem.replace("expected input should be", "expected").replace(
+            "expected string should", "expected to"
+        )
     return Fault(".".join(loc), problem)
+
+
+def _expected(loc: list[str], kind: type[ProfileFile]) -> str:
+    """What a key that is missing looks like."""
+    field = loc[-1]
+    if field == "source":
+        return 'source = "...", a name among [sources]'
+    annotation = kind.model_fields[field].annotation if field in kind.model_fields else str
+    shapes = {int: f"{field} = 8", str: f'{field} = "..."'}
+    return shapes.get(annotation, f"a table [{field}.NAME]" if field == "sources" else f"{field} = ...")  # type: ignore[arg-type]
 
 
 def _sparse_looking(file: DeviceFile) -> Iterator[Fault]:

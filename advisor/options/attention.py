@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from advisor.errors import UsageError
-from advisor.options.base import Facts, Option, Risk, unknown_value
+from advisor.options.base import USUAL_NAMES, Facts, Names, Option, Risk, unknown_value
 from advisor.trace.records import Category, OpRecord, TensorRef
 from advisor.units import format_bytes
 from advisor.workload.spec import Workload
@@ -61,7 +61,7 @@ class Attention(Option):
 
         return replace(workload, build_model=build_model)
 
-    def snippet(self, value: str) -> str:
+    def snippet(self, value: str, names: Names = USUAL_NAMES) -> str:
         return _SNIPPET if value == "sdpa" else ""
 
 

@@ -6,12 +6,21 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from advisor.errors import UsageError
-from advisor.hardware.profile import DeviceProfile
-from advisor.trace.records import OpRecord, Phase, StepTrace
-from advisor.workload.spec import Workload
+from advisor.workload.spec import Phase
+
+if TYPE_CHECKING:
+    from advisor.hardware.profile import DeviceProfile
+    from advisor.trace.records import OpRecord, StepTrace
+    from advisor.workload.spec import Workload
+
+
+# Classes of torch.optim, as of torch 2.13.
+TORCH_OPTIMIZERS = frozenset(
+    "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax LBFGS Muon NAdam RAdam RMSprop Rprop SGD SparseAdam".split()
+)
 
 
 class Risk(StrEnum):
@@ -38,6 +47,22 @@ class Facts:
         return [op for op in self.trace.steady_ops() if op.phase is Phase.FORWARD and op.microbatch == 0]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What the user's code calls the things that snippets speak of."""
+
+    optimizer: str = "AdamW"  # the class
+    blocks: str = "model.blocks"  # expression of the repeated blocks
+
+    @property
+    def optimizer_class(self) -> str:
+        """`torch.optim.SGD`; by its name alone where the class is of another library or the user's own."""
+        return f"torch.optim.{self.optimizer}" if self.optimizer in TORCH_OPTIMIZERS else self.optimizer
+
+
+USUAL_NAMES = Names()
+
+
 class Option(Protocol):
     """One knob: a file in this folder that defines `OPTION`. `values(...)[0]` is the default and means "as it is"."""
 
@@ -59,7 +84,7 @@ class Option(Protocol):
         """Pure; the default value is the identity. Raises `UsageError` for a value it does not know."""
         ...
 
-    def snippet(self, value: str) -> str:
+    def snippet(self, value: str, names: Names = USUAL_NAMES) -> str:
         """The code the user would paste; "" for the default."""
         ...
 

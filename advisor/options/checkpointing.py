@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from advisor.options.base import Facts, Option, Risk, unknown_value
+from advisor.options.base import USUAL_NAMES, Facts, Names, Option, Risk, unknown_value
 from advisor.workload.spec import Workload
 
 _EVERY = re.compile(r"every-([2-9]|[1-9]\d+)")
@@ -58,11 +58,11 @@ class Checkpointing(Option):
 
         return replace(workload, build_model=build_model)
 
-    def snippet(self, value: str) -> str:
+    def snippet(self, value: str, names: Names = USUAL_NAMES) -> str:
         if value == "none":
             return ""
         every = _EVERY.fullmatch(value)
-        blocks = f"model.blocks[::{every[1]}]" if every else "model.blocks"
+        blocks = f"{names.blocks}[::{every[1]}]" if every else names.blocks
         return (_SELECTIVE if value == "selective" else _FULL).format(blocks=blocks)
 
 

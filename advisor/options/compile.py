@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.options.base import Facts, Option, Risk, unknown_value
+from advisor.options.base import USUAL_NAMES, Facts, Names, Option, Risk, unknown_value
 from advisor.workload.spec import Workload
 
 _SMALLEST_CAPABILITY = (7, 0)  # Triton (PyTorch documentation, torch.compiler FAQ)
@@ -39,7 +39,7 @@ class Compile(Option):
             raise unknown_value(self, value, ("off", "on"))
         return workload.with_execution(compile=True)
 
-    def snippet(self, value: str) -> str:
+    def snippet(self, value: str, names: Names = USUAL_NAMES) -> str:
         return "model.compile()\n" if value == "on" else ""
 
     def unpredictable(self, value: str) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from advisor.options.base import Facts, Option, Risk, unknown_value
+from advisor.options.base import USUAL_NAMES, Facts, Names, Option, Risk, unknown_value
 from advisor.workload.spec import Workload
 
 _PATTERN = re.compile(r"(qlora-)?r([1-9]\d*)")
@@ -55,7 +55,7 @@ class Lora(Option):
 
         return replace(workload, build_model=build_model)
 
-    def snippet(self, value: str) -> str:
+    def snippet(self, value: str, names: Names = USUAL_NAMES) -> str:
         match = _PATTERN.fullmatch(value)
         if match is None:
             return ""

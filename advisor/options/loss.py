@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from advisor.options.base import Facts, Option, Risk, unknown_value
+from advisor.options.base import USUAL_NAMES, Facts, Names, Option, Risk, unknown_value
 from advisor.trace.records import OpRecord, TensorRef
 from advisor.workload.spec import Workload
 
@@ -59,7 +59,7 @@ class Loss(Option):
 
         return replace(workload, compute_loss=compute_loss)
 
-    def snippet(self, value: str) -> str:
+    def snippet(self, value: str, names: Names = USUAL_NAMES) -> str:
         return _SNIPPET if value == "chunked" else ""
 
 

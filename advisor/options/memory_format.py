@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.options.base import Facts, Option, Risk, unknown_value
+from advisor.options.base import USUAL_NAMES, Facts, Names, Option, Risk, unknown_value
 from advisor.workload.spec import Workload
 
 
@@ -33,7 +33,7 @@ class MemoryFormat(Option):
             raise unknown_value(self, value, ("contiguous", "channels_last"))
         return workload.with_execution(memory_format="channels_last")
 
-    def snippet(self, value: str) -> str:
+    def snippet(self, value: str, names: Names = USUAL_NAMES) -> str:
         return _SNIPPET if value == "channels_last" else ""
 
 

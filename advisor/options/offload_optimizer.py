@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.options.base import Facts, Option, Risk, unknown_value
+from advisor.options.base import USUAL_NAMES, Facts, Names, Option, Risk, unknown_value
 from advisor.trace.records import Category
 from advisor.workload.spec import Workload
 
@@ -42,13 +42,13 @@ class OffloadOptimizer(Option):
             raise unknown_value(self, value, ("off", "on"))
         return workload.with_execution(offload_optimizer_states=True)
 
-    def snippet(self, value: str) -> str:
-        return _SNIPPET if value == "on" else ""
+    def snippet(self, value: str, names: Names = USUAL_NAMES) -> str:
+        return _SNIPPET.format(optimizer=names.optimizer_class) if value == "on" else ""
 
 
 _SNIPPET = """\
 from torchao.optim import CPUOffloadOptimizer  # pip install torchao
 
-optimizer = CPUOffloadOptimizer(model.parameters(), torch.optim.AdamW, lr=lr, fused=True)
+optimizer = CPUOffloadOptimizer(model.parameters(), {optimizer}, lr=lr, fused=True)
 """
 OPTION = OffloadOptimizer()

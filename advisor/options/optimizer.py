@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from advisor.errors import UsageError
-from advisor.options.base import Facts, Option, Risk, unknown_value
+from advisor.options.base import USUAL_NAMES, Facts, Names, Option, Risk, unknown_value
 from advisor.workload.spec import Workload
 
 _VALUES = ("as-is", "fused", "foreach", "for-loop")
@@ -52,11 +52,11 @@ class Optimizer(Option):
 
         return replace(workload, make_optimizer=make_optimizer)
 
-    def snippet(self, value: str) -> str:
+    def snippet(self, value: str, names: Names = USUAL_NAMES) -> str:
         if value == "as-is":
             return ""
         flag = {"fused": "fused=True", "foreach": "foreach=True", "for-loop": "foreach=False"}[value]
-        return f"optimizer = torch.optim.AdamW(model.parameters(), lr=lr, {flag})  # your own class and settings\n"
+        return f"optimizer = {names.optimizer_class}(model.parameters(), lr=lr, {flag})  # and your other settings\n"
 
 
 def _with_implementation(optimizer: Any, value: str) -> Any:

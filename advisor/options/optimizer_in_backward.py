@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.errors import UsageError
-from advisor.options.base import Facts, Option, Risk, unknown_value
+from advisor.options.base import USUAL_NAMES, Facts, Names, Option, Risk, unknown_value
 from advisor.workload.spec import Workload
 
 
@@ -47,12 +47,12 @@ class OptimizerInBackward(Option):
             )
         return workload.with_execution(optimizer_in_backward=True)
 
-    def snippet(self, value: str) -> str:
-        return _SNIPPET if value == "on" else ""
+    def snippet(self, value: str, names: Names = USUAL_NAMES) -> str:
+        return _SNIPPET.replace("OPTIMIZER", names.optimizer_class) if value == "on" else ""
 
 
 _SNIPPET = """\
-optimizers = {p: torch.optim.AdamW([p], lr=lr, foreach=False) for p in model.parameters()}  # your own class
+optimizers = {p: OPTIMIZER([p], lr=lr, foreach=False) for p in model.parameters()}
 
 
 def step_and_free(parameter):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from advisor.options.base import Facts, Option, Risk, unknown_value
+from advisor.options.base import USUAL_NAMES, Facts, Names, Option, Risk, unknown_value
 from advisor.workload.spec import Workload
 
 _FORMATS = {"adam-8bit": "8bit", "adam-fp8": "fp8", "adam-4bit": "4bit"}
@@ -57,7 +57,7 @@ class OptimizerState(Option):
 
         return replace(workload, make_optimizer=make_optimizer)
 
-    def snippet(self, value: str) -> str:
+    def snippet(self, value: str, names: Names = USUAL_NAMES) -> str:
         if value == "as-is":
             return ""
         if value == "adafactor":

@@ -11,10 +11,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.options.base import Facts, Option, Risk, unknown_value
+from advisor.options.base import USUAL_NAMES, Facts, Names, Option, Risk, unknown_value
+from advisor.units import format_percent
 from advisor.workload.spec import Workload
 
 _PATTERN = re.compile(r"fill-(0?\.\d*[1-9]\d*)")
+
+
+def samples_per_row(value: str | None) -> float:
+    """Samples that one row of the batch holds under a value of this option, or under none."""
+    match = _PATTERN.fullmatch(value or "")
+    return 1.0 if match is None else 1 / float(match[1])
 
 
 class Packing(Option):
@@ -29,9 +36,11 @@ class Packing(Option):
 
     def why_not(self, facts: Facts) -> str | None:
         fill = facts.mean_sequence_fill
+        if fill is None and facts.trace.tokens_per_sample is None:
+            return "the batch holds no token ids"
         if fill is None:
-            return "no distribution of sequence lengths was given"
-        return None if 0.0001 <= fill < 0.9999 else f"rows are {fill:.0%} full already"
+            return "no lengths of the data were given (--sequence-lengths)"
+        return None if 0.0001 <= fill < 0.9999 else f"rows are {format_percent(fill)} full already"
 
     def risk(self, value: str) -> Risk:
         return Risk.NOTHING
@@ -39,12 +48,11 @@ class Packing(Option):
     def apply(self, workload: Workload, value: str) -> Workload:
         if value == "off":
             return workload
-        match = _PATTERN.fullmatch(value)
-        if match is None:
+        if _PATTERN.fullmatch(value) is None:
             raise unknown_value(self, value, ("off", "fill-0.3 (the share of tokens that are not padding)"))
-        return replace(workload, samples_per_batch_item=workload.samples_per_batch_item / float(match[1]))
+        return replace(workload, samples_per_batch_item=workload.samples_per_batch_item * samples_per_row(value))
 
-    def snippet(self, value: str) -> str:
+    def snippet(self, value: str, names: Names = USUAL_NAMES) -> str:
         return "" if value == "off" else _SNIPPET
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from advisor.options.base import Facts, Option, Risk, unknown_value
+from advisor.options.base import USUAL_NAMES, Facts, Names, Option, Risk, unknown_value
 from advisor.workload.spec import Workload
 
 _VALUES = ("fp32", "as-is", "tf32", "amp-bf16", "amp-fp16", "bf16-kahan", "bf16")
@@ -72,8 +72,8 @@ class Precision(Option):
                 return _compensated(_in_bfloat16(workload))
         raise unknown_value(self, value, _VALUES)
 
-    def snippet(self, value: str) -> str:
-        return _SNIPPETS[value]
+    def snippet(self, value: str, names: Names = USUAL_NAMES) -> str:
+        return _SNIPPETS[value].replace("OPTIMIZER", names.optimizer)
 
 
 def _own_dtypes(facts: Facts) -> set[str]:
@@ -142,7 +142,7 @@ scaler.update()
     + """\
 import optimi  # pip install torch-optimi
 
-optimizer = optimi.AdamW(model.parameters(), lr=lr, kahan_sum=True)  # or optimi.SGD
+optimizer = optimi.OPTIMIZER(model.parameters(), lr=lr, kahan_sum=True)
 """,
 }
 OPTION = Precision()

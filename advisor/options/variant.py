@@ -8,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.options.base import Facts, Option, Risk, unknown_value
+from advisor.options.base import USUAL_NAMES, Facts, Names, Option, Risk, unknown_value
 from advisor.workload.generate_variants import HALF_SEQUENCE, halved_batch
 from advisor.workload.spec import Workload
+
+# Those of `generate_variants`, which no function of the user's file returns.
+_GENERATED = {
+    "half-depth": "half as many layers",
+    "half-width": "half the width, with half as many heads",
+    HALF_SEQUENCE: "half the positions; and cut the batch to them",
+}
 
 
 class Variant(Option):
@@ -38,8 +45,12 @@ class Variant(Option):
             return replace(smaller, make_batch=lambda size: halved_batch(workload.make_batch(size)))
         return smaller
 
-    def snippet(self, value: str) -> str:
-        return "" if value == "as-is" else f"model = variants()[{value!r}]()\n"
+    def snippet(self, value: str, names: Names = USUAL_NAMES) -> str:
+        if value == "as-is":
+            return ""
+        if value in _GENERATED:
+            return f"# In the config that your model is built from: {_GENERATED[value]}.\n"
+        return f"model = variants()[{value!r}]()\n"
 
 
 OPTION = Variant()

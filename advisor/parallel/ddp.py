@@ -53,7 +53,7 @@ class Ddp(Strategy):
     def shard(self, trace: StepTrace, mesh: Mesh, *, reshard_after_forward: bool = True) -> StepTrace:
         return trace if mesh.data_parallel_size == 1 else replicate(trace)
 
-    def snippet(self, mesh: Mesh, *, reshard_after_forward: bool = True) -> str:
+    def snippet(self, mesh: Mesh, *, reshard_after_forward: bool = True, blocks: str = "blocks") -> str:
         return _SNIPPET
 
 

@@ -10,12 +10,14 @@ from advisor.report import phrases
 from advisor.report.blocks import Bar, Bars, Block, Cell, Column, Paragraph, Table
 from advisor.report.model import Report
 from advisor.search.plan import Candidate, ScalingPoint
-from advisor.trace.records import Category
+from advisor.trace.category import Category
 from advisor.units import format_bytes, format_bytes_per_s, format_count, format_flops_per_s, format_seconds
 
 _PREDICTED = Provenance.PREDICTED
 _NUM_MODULES = 10
 _NUM_CLASSES = 12
+_LONGEST_LABEL = 50  # of a bar, which at 80 columns leaves it a dozen
+_WORTH_SAYING_BYTES = 2**20  # a few scalars on the host are no news
 _NUMBER = re.compile(r"\d+")
 
 _CATEGORIES = {
@@ -45,7 +47,7 @@ def memory(report: Report) -> tuple[Block, ...]:
     ]
     if estimate.by_module:
         blocks.append(_modules(estimate))
-    if estimate.host_bytes:
+    if estimate.host_bytes >= _WORTH_SAYING_BYTES:
         blocks.append(Paragraph(f"On the host: {format_bytes(estimate.host_bytes)} (predicted)."))
     return tuple(blocks)
 
@@ -141,8 +143,9 @@ def _modules(estimate: MemoryEstimate) -> Bars:
 def _alike(pattern: str, each: str, modules: list[tuple[str, int]]) -> tuple[str, int]:
     total = sum(size for _, size in modules)
     if len(modules) == 1:
-        return phrases.shorten(modules[0][0], 40) or "the model itself", total
-    return f"{phrases.shorten(pattern, 40)} ({len(modules)} x {each})", total
+        return phrases.shorten(modules[0][0], _LONGEST_LABEL) or "the model itself", total
+    count = f" ({len(modules)} x {each})"
+    return f"{phrases.shorten(pattern, _LONGEST_LABEL - len(count))}{count}", total
 
 
 def time(report: Report) -> tuple[Block, ...]:

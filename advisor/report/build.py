@@ -12,11 +12,12 @@ from typing import Literal
 
 import pydantic_core
 
-from advisor.advice.learning_rate import LearningRateAdvice
+from advisor.advice.result import LearningRateAdvice
 from advisor.hardware.profile import ClusterProfile, DeviceProfile
 from advisor.measure.result import Measurement
-from advisor.options.base import Option
+from advisor.options.base import USUAL_NAMES, Names, Option
 from advisor.parallel.base import Strategy
+from advisor.report.block_names import blocks_expression
 from advisor.report.model import Evidence, Report, Setting, Snippet
 from advisor.search.plan import Candidate, Goal, Rejection, Rung, ScalingPoint, SearchResult, Sensitivity
 from advisor.trace.records import StepTrace
@@ -36,6 +37,7 @@ def build_report(
     strategies: Mapping[str, Strategy],
     trace: StepTrace | None = None,
     learning_rate: LearningRateAdvice | None = None,
+    learning_rate_distributed: LearningRateAdvice | None = None,
     sensitivities: Sequence[Sensitivity] = (),
     baseline_measurement: Measurement | None = None,
     single_measurement: Measurement | None = None,
@@ -45,13 +47,16 @@ def build_report(
 
     Args:
         options, strategies: as discovered; their titles and snippets go on the page.
-        trace: the step as it is, for the parameter counts.
+        trace: the step as it is, for the parameter counts and the names of things.
+        learning_rate, learning_rate_distributed: advice on the recommended plan, and on the other one beside it.
         baseline_measurement, single_measurement: runs made here of the step as it is and of the best recipe.
         known_error: prediction error on record for this class of model on this class of device.
     """
     description = _portable(description)
     report = Report(
         description=description,
+        model_class=_root_class(trace),
+        tokens_per_sample=trace.tokens_per_sample if trace else None,
         num_parameters=trace.num_parameters if trace else None,
         num_trainable_parameters=trace.num_trainable_parameters if trace else None,
         settings=tuple(settings),
@@ -71,15 +76,16 @@ def build_report(
         pays_from_devices=result.pays_from_devices,
         pays_until_devices=result.pays_until_devices,
         learning_rate=learning_rate,
+        learning_rate_distributed=learning_rate_distributed,
         sensitivities=tuple(sensitivities),
         evidence=Evidence(
             advisor_version=__version__,
-            input_hash=_input_hash(description, settings, result.goal, result.device, result.cluster),
+            input_hash=_input_hash(description, settings, result.goal, result.device, result.cluster, result.notes),
             known_error=known_error,
             notes=result.notes,
         ),
     )
-    return _with_what_to_do(report, options, strategies)
+    return _with_what_to_do(report, options, strategies, trace)
 
 
 def build_configuration_report(
@@ -102,6 +108,8 @@ def build_configuration_report(
     report = Report(
         question=question,
         description=description,
+        model_class=_root_class(trace),
+        tokens_per_sample=trace.tokens_per_sample if trace else None,
         num_parameters=trace.num_parameters if trace else None,
         num_trainable_parameters=trace.num_trainable_parameters if trace else None,
         settings=tuple(settings),
@@ -111,20 +119,25 @@ def build_configuration_report(
         baseline=_headline(candidate),
         evidence=Evidence(
             advisor_version=__version__,
-            input_hash=_input_hash(description, settings, goal, device, cluster),
+            input_hash=_input_hash(description, settings, goal, device, cluster, notes),
             known_error=known_error,
             notes=tuple(notes),
         ),
     )
-    return _with_what_to_do(report, options, strategies)
+    return _with_what_to_do(report, options, strategies, trace)
+
+
+def _root_class(trace: StepTrace | None) -> str:
+    return "" if trace is None else next((module.type_name for module in trace.modules if not module.name), "")
 
 
 def _portable(description: WorkloadDescription) -> WorkloadDescription:
-    """The same report on every machine: an absolute path is cut to its last part."""
+    """The same report on every machine: an absolute path is cut to its last part, in what was typed and in labels."""
     path, colon, name = description.target.partition(":")
     if not PurePath(path).is_absolute():
         return description
-    return replace(description, target=f"{PurePath(path).name}{colon}{name}")
+    file = PurePath(path).name
+    return replace(description, target=f"{file}{colon}{name}", model=description.model.replace(path, file))
 
 
 def _input_hash(*inputs: object) -> str:
@@ -162,7 +175,9 @@ def _rejection(rejection: Rejection) -> Rejection:
     return replace(rejection, estimate=None)  # the reason has the number that counts
 
 
-def _with_what_to_do(report: Report, options: Mapping[str, Option], strategies: Mapping[str, Strategy]) -> Report:
+def _with_what_to_do(
+    report: Report, options: Mapping[str, Option], strategies: Mapping[str, Strategy], trace: StepTrace | None
+) -> Report:
     """The report with snippets, the confirming command, and the sources and notes of the plan the page is about."""
     subject = report.subject
     estimate = subject.estimate
@@ -173,7 +188,7 @@ def _with_what_to_do(report: Report, options: Mapping[str, Option], strategies: 
     )
     return report.model_copy(
         update={
-            "snippets": tuple(_snippets(subject, options, strategies)),
+            "snippets": tuple(_snippets(subject, options, strategies, trace)),
             "confirm_command": _confirm_command(report),
             "evidence": evidence,
         }
@@ -185,16 +200,21 @@ def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _snippets(
-    candidate: Candidate, options: Mapping[str, Option], strategies: Mapping[str, Strategy]
+    candidate: Candidate,
+    options: Mapping[str, Option],
+    strategies: Mapping[str, Strategy],
+    trace: StepTrace | None,
 ) -> Iterable[Snippet]:
     """In the order in which options are applied to a model; the strategy wraps the result."""
     plan = candidate.plan
+    blocks = "blocks" if trace is None else blocks_expression(trace) or "blocks"
+    names = USUAL_NAMES if trace is None else Names(optimizer=trace.optimizer.type_name, blocks=blocks)
     for name, value in sorted(plan.recipe.choices, key=lambda choice: options[choice[0]].order):
-        if code := options[name].snippet(value):
+        if code := options[name].snippet(value, names):
             yield Snippet(title=f"{options[name].title}: {value}", code=code)
     if plan.strategy is not None and plan.num_devices > 1:
         strategy = strategies[plan.strategy]
-        if code := strategy.snippet(plan.mesh, reshard_after_forward=plan.reshard_after_forward):
+        if code := strategy.snippet(plan.mesh, reshard_after_forward=plan.reshard_after_forward, blocks=blocks):
             yield Snippet(title=f"{strategy.title} on {plan.num_devices} devices", code=code)
 
 

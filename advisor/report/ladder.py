@@ -35,14 +35,28 @@ def blocks(report: Report) -> tuple[Block, ...]:
             f"usable memory is {usable} (assumed).",
         )
     ]
-    limits = []
-    if report.max_micro_batch_size is not None:
-        limits.append(f"The largest micro-batch that fits is {report.max_micro_batch_size} (predicted).")
+    return (*found, Paragraph(_how_far(report)), *_not_tried(report), *rejections(report, distributed=False))
+
+
+def _how_far(report: Report) -> str:
+    """Largest micro-batch and longest sequence: extrapolated, or why not."""
+    if report.single is None:
+        return "No largest micro-batch or longest sequence is given: nothing fits on one device."
+    if report.max_micro_batch_size is None:
+        return "No largest micro-batch is given: required memory did not grow between two sizes that could be traced."
+    basis = "predicted; required memory extended in a straight line through two traced micro-batches"
+    limits = f"The largest micro-batch that fits is about {_about(report.max_micro_batch_size)} ({basis})."
     if report.max_sequence_length is not None:
-        limits.append(f"By memory alone, one sequence may have {report.max_sequence_length:,} tokens (predicted).")
-    if limits:
-        found.append(Paragraph(" ".join(limits)))
-    return (*found, *_not_tried(report), *rejections(report, distributed=False))
+        length = _about(report.max_sequence_length)
+        return f"{limits} By memory alone, one sequence may have about {length} tokens (the same line, in tokens)."
+    if report.tokens_per_sample is not None:
+        return f"{limits} No longest sequence is given: attention keeps scores, which grow with its square."
+    return limits
+
+
+def _about(count: int) -> str:
+    """Three digits: more would look exact."""
+    return f"{float(f'{count:.3g}'):,.0f}"
 
 
 def _rung(rung: Rung, candidate: Candidate, report: Report) -> tuple[Cell, ...]:

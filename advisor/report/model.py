@@ -16,7 +16,7 @@ from typing import Literal
 import pydantic_core
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from advisor.advice.learning_rate import LearningRateAdvice
+from advisor.advice.result import LearningRateAdvice
 from advisor.errors import ReportError
 from advisor.hardware.profile import ClusterProfile, DeviceProfile
 from advisor.search.plan import Candidate, Goal, Rejection, Rung, ScalingPoint, Sensitivity, Verdict, VerdictKind
@@ -24,6 +24,7 @@ from advisor.workload.spec import WorkloadDescription
 
 SCHEMA_VERSION = "1"
 LARGEST_FILE_BYTES = 50_000_000
+_HOW_TO_WRITE = "write a report with: advisor assess TARGET -o r.json"
 _LARGEST_INTEGER = 2**63 - 1  # what other JSON readers take, and what still divides as a float
 
 
@@ -64,6 +65,8 @@ class Report(BaseModel):
     schema_version: Literal["1"] = "1"
     question: Literal["assess", "estimate", "measure"] = "assess"
     description: WorkloadDescription
+    model_class: str = ""  # of the root module
+    tokens_per_sample: int | None = None  # where the batch is token ids
     num_parameters: int | None = None
     num_trainable_parameters: int | None = None
     settings: tuple[Setting, ...] = ()
@@ -82,7 +85,8 @@ class Report(BaseModel):
     max_sequence_length: int | None = None
     pays_from_devices: int | None = None
     pays_until_devices: int | None = None
-    learning_rate: LearningRateAdvice | None = None
+    learning_rate: LearningRateAdvice | None = None  # for the recommended plan
+    learning_rate_distributed: LearningRateAdvice | None = None  # for the plan beside it, where one device is enough
     sensitivities: tuple[Sensitivity, ...] = ()
     snippets: tuple[Snippet, ...] = ()
     confirm_command: str = ""  # the command that measures the recommended setup on the device
@@ -126,9 +130,7 @@ def load(path: Path) -> Report:
         with path.open("rb") as file:
             text = file.read(LARGEST_FILE_BYTES + 1)  # never more, whatever the file system says about its size
     except OSError as error:
-        raise ReportError(
-            f"can't read {path}: {error.strerror or error}", hint="write a report with: advisor assess TARGET -o r.json"
-        ) from None
+        raise ReportError(f"can't read {path}: {error.strerror or error}", hint=_HOW_TO_WRITE) from None
     return loads(text, name=str(path))
 
 
@@ -139,12 +141,10 @@ def loads(text: str | bytes, *, name: str = "report") -> Report:
     try:
         content = pydantic_core.from_json(text, allow_inf_nan=False)  # refuses nesting deeper than 200
     except ValueError as error:
-        raise ReportError(f"{name} is not JSON: {error}") from None
+        raise ReportError(f"{name} is not JSON: {error}", hint=_HOW_TO_WRITE) from None
     _refuse_huge_integers(content, name)
     if not isinstance(content, dict) or "schema_version" not in content:
-        raise ReportError(
-            f"{name} is JSON but not a report of advisor", hint="write one with: advisor assess TARGET -o r.json"
-        )
+        raise ReportError(f"{name} is JSON but not a report of advisor", hint=_HOW_TO_WRITE)
     if (version := content["schema_version"]) != SCHEMA_VERSION:
         raise ReportError(
             f"{name} has schema version {str(version)[:40]!r}; this advisor reads {SCHEMA_VERSION!r}",
@@ -155,7 +155,9 @@ def loads(text: str | bytes, *, name: str = "report") -> Report:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the root"
-        raise ReportError(f"{name} is not a valid report: {where}: {first['msg']}") from None
+        raise ReportError(
+            f"{name} is not a valid report: {where}: {first['msg']}", hint="it was changed by hand or cut: assess again"
+        ) from None
 
 
 def _refuse_huge_integers(content: object, name: str) -> None:

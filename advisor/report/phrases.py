@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import PurePath
 
 from advisor.cost.estimate import FitVerdict, MemoryEstimate, TimeEstimate
 from advisor.measure.result import Measurement, Outcome
@@ -19,6 +20,16 @@ _FITS = {
     FitVerdict.DOES_NOT_FIT: "does not fit",
     FitVerdict.UNDETERMINED: "undetermined",
 }
+
+
+def model_name(report: Report) -> str:
+    """What was built, and from which file: "GPT(GPTConfig()) in model.py", "Net of build_model() in model.py"."""
+    description = report.description
+    label = description.model
+    if label.endswith("()") and report.model_class and report.model_class not in label:
+        label = f"{report.model_class} of {label}"
+    file = PurePath(description.target.partition(":")[0]).name
+    return f"{label} in {file}" if file.endswith(".py") else label
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from advisor.cost.estimate import Provenance
 from advisor.options.base import Risk
+from advisor.options.packing import samples_per_row
 from advisor.report import evidence, phrases
 from advisor.report.blocks import Block, Cell, Column, Paragraph, Table
 from advisor.report.model import Report
-from advisor.search.plan import Candidate
-from advisor.units import format_count, format_seconds, format_usd
+from advisor.search.plan import PAYING_DOUBLING, Candidate
+from advisor.units import format_count, format_percent, format_seconds, format_usd
 
 _PREDICTED, _MEASURED = Provenance.PREDICTED, Provenance.MEASURED
 
@@ -61,12 +62,13 @@ def configuration(report: Report) -> tuple[Block, ...]:
 
 
 def _model(report: Report) -> str:
+    name = phrases.model_name(report)
     if report.num_parameters is None:
-        return report.description.model
+        return name
     count = f"{format_count(report.num_parameters)} parameters"
     if report.num_trainable_parameters not in (None, report.num_parameters):
         count += f", {format_count(report.num_trainable_parameters)} of them trained"
-    return f"{report.description.model}, {count}"
+    return f"{name}, {count}"
 
 
 def _assessed(report: Report) -> Table:
@@ -157,9 +159,17 @@ def _speed_rows(candidates: list[Candidate], report: Report) -> list[tuple[Cell,
         _row("80 % band", [phrases.step_band(time) for time in times], _PREDICTED),
         _row("Samples", [phrases.throughput(c) for c in candidates], _PREDICTED),
         *_finish_rows(candidates, report),
-        _row("Efficiency", [phrases.percent(c.efficiency) for c in candidates], _PREDICTED),
+        *_efficiency(candidates),
         _row("MFU", [phrases.percent(time.mfu if time else None) for time in times], _PREDICTED),
     ]
+
+
+def _efficiency(candidates: list[Candidate]) -> list[tuple[Cell, ...]]:
+    """Only where there is something to compare with."""
+    efficiencies = [candidate.efficiency for candidate in candidates]
+    if all(efficiency is None for efficiency in efficiencies):
+        return []
+    return [_row("Efficiency", [phrases.percent(efficiency) for efficiency in efficiencies], _PREDICTED)]
 
 
 def _finish_rows(candidates: list[Candidate], report: Report) -> list[tuple[Cell, ...]]:
@@ -197,6 +207,8 @@ def _optimisation(candidate: Candidate, report: Report) -> str:
         names = [name for name, value in plan.recipe.choices if risks.get((name, value)) is risk]
         if names:
             changes.append(f"{words}: {', '.join(names)}")
+    if (packed := samples_per_row(plan.recipe.choice("packing"))) > 1:
+        changes.append(f"{packed:.3g} samples a row: the same batch in {format_percent(1 / packed)} of the rows")
     return "; ".join(changes) or "unchanged"
 
 
@@ -210,22 +222,23 @@ def _side_by_side_caption(candidates: list[Candidate], report: Report) -> str:
         blanks.append(f"cost: {phrases.why_no_cost(candidates, report)}")
     if any(c.estimate.time and c.estimate.time.mfu is None for c in candidates):
         blanks.append("MFU: no dense peak stated for the precision used")
-    parts = [f"Memory is required of usable. Efficiency is per device against the best on one device{_price(report)}."]
+    parts = ["Memory is required of usable."]
+    if any(candidate.efficiency is not None for candidate in candidates):
+        parts.append("Efficiency is per device against the best on one device.")
+    parts += _price(report)
     if blanks:
         parts.append(f"Blank because: {'; '.join(blanks)}.")
     return " ".join(parts)
 
 
-def _price(report: Report) -> str:
-    """Where the prices are from."""
+def _price(report: Report) -> list[str]:
+    """Where the prices are from, a sentence each."""
     stated = next((setting for setting in report.settings if setting.name == "price"), None)
     if stated is not None:
-        return f"; price {stated.value} (assumed, {stated.origin})"
+        return [f"Price {stated.value} (assumed, {stated.origin})."]
     node = report.cluster.price_usd_per_hour if report.cluster else None
     prices = (("device-hour", report.device.price_usd_per_hour), ("node-hour", node))
-    return "".join(
-        f"; price {format_usd(price.value)} per {unit} (assumed: {price.source})" for unit, price in prices if price
-    )
+    return [f"Price {format_usd(price.value)} per {unit} (assumed: {price.source})." for unit, price in prices if price]
 
 
 def _where_it_pays(report: Report) -> str:
@@ -235,5 +248,10 @@ def _where_it_pays(report: Report) -> str:
         return f"No distributed plan within the limits was found on {report.cluster.name}: see Scaling."
     if report.pays_from_devices is None:
         return "Distribution does not pay at any device count that was looked at (predicted)."
-    until = f" and stops paying beyond {report.pays_until_devices}" if report.pays_until_devices else ""
-    return f"Distribution starts to pay at {report.pays_from_devices} devices{until} (predicted)."
+    starts = f"Distribution starts to pay at {phrases.devices(report.pays_from_devices)}"
+    if not report.pays_until_devices:
+        return f"{starts} (predicted)."
+    return (
+        f"{starts} and stops paying beyond {report.pays_until_devices} (predicted): a doubling then shortens the step "
+        f"by less than {PAYING_DOUBLING:g} x, the least that we call paying."
+    )

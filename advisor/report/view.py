@@ -18,7 +18,7 @@ _PREDICTED, _ASSUMED = Provenance.PREDICTED, Provenance.ASSUMED
 
 
 def title(report: Report) -> str:
-    return f"{report.description.model} on {report.device.title}"
+    return f"{phrases.model_name(report)} on {report.device.title}"
 
 
 def sections(report: Report) -> tuple[Section, ...]:
@@ -49,7 +49,8 @@ def _learning_rate(report: Report) -> tuple[Block, ...]:
     advice = report.learning_rate
     if advice is None:
         return (Paragraph("No advice: nothing is known about the learning rate (--lr states it)."),)
-    blocks: list[Block] = [Paragraph(advice.sentence, strong=True)]
+    plan = phrases.plan_label(report.subject.plan)
+    blocks: list[Block] = [Paragraph(f"{plan[:1].upper()}{plan[1:]}: {advice.sentence}", strong=True)]
     if advice.changed:
         rows = [
             _change("Global batch", str(advice.batch_old), str(advice.batch_new)),
@@ -58,6 +59,9 @@ def _learning_rate(report: Report) -> tuple[Block, ...]:
         columns = (Column(""), Column("Before", "right"), Column("After", "right"))
         caption = f"Before is as stated (assumed), after is predicted by rule {advice.rule or 'none'}: {advice.source}."
         blocks += [Table(columns=columns, rows=tuple(rows), caption=caption), Paragraph(f"Warm-up: {advice.warmup}")]
+    if report.learning_rate_distributed is not None and report.distributed is not None:
+        other = phrases.plan_label(report.distributed.plan)
+        blocks.append(Paragraph(f"{other}, not needed: {report.learning_rate_distributed.sentence}"))
     if advice.companions:
         blocks.append(Notes(advice.companions, title="Companions"))
     if advice.warnings:

@@ -14,6 +14,7 @@ from advisor.hardware.mesh import Mesh
 from advisor.hardware.profile import ClusterProfile, DeviceProfile
 from advisor.measure.result import Measurement
 from advisor.options.base import Recipe
+from advisor.options.packing import samples_per_row
 from advisor.parallel.base import Strategy
 from advisor.search.plan import Candidate, Goal, Plan
 from advisor.session.base import Session
@@ -99,7 +100,8 @@ class Pricer:
     def _timed(self, candidate: Candidate, step_time_s: float) -> Candidate:
         """What a step of this length means for the goal."""
         plan = candidate.plan
-        samples = plan.recipe.micro_batch_size * plan.recipe.num_microbatches * plan.mesh.data_parallel_size
+        rows = plan.recipe.micro_batch_size * plan.recipe.num_microbatches * plan.mesh.data_parallel_size
+        samples = rows * samples_per_row(plan.recipe.choice("packing"))
         finish = None if self.goal.samples is None else self.goal.samples / samples * step_time_s
         return replace(
             candidate,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import inf
 
 from advisor.errors import AdvisorError
 from advisor.options.base import Facts, Option, Recipe, Risk
@@ -188,8 +187,10 @@ class _Walk:
     def _judge(self, candidate: Candidate, risk: Risk) -> tuple[bool, str]:
         now, before = candidate.estimate.memory, self.current.estimate.memory
         less_memory = 1 - now.required_bytes / before.required_bytes
-        less_time = 0.0 if step_s(self.current) == inf else 1 - step_s(candidate) / step_s(self.current)
-        effect = f"{_change(-less_memory)} memory, {_change(-less_time)} step time"
+        rate, rate_before = candidate.samples_per_s, self.current.samples_per_s
+        less_time = 1 - rate_before / rate if rate and rate_before else 0.0
+        packs = candidate.plan.recipe.choice("packing") != self.current.plan.recipe.choice("packing")
+        effect = f"{_change(-less_memory)} memory, {_change(-less_time)} {'time a sample' if packs else 'step time'}"
         if not fits(self.current):
             if less_memory >= WORTHWHILE or now.fits:
                 return True, f"taken: {effect}" + ("; now it fits" if now.fits else "; does not fit yet")
@@ -363,4 +364,4 @@ class _Walk:
 
 
 def _change(share: float) -> str:
-    return "same" if abs(share) < 0.005 else f"{share:+.0%}"
+    return "same" if abs(share) < 0.005 else f"{100 * share:+.0f} %"

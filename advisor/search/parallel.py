@@ -18,12 +18,9 @@ from advisor.options.base import Facts, Option, Recipe, Risk
 from advisor.parallel.base import Strategy
 from advisor.search.candidates import Pricer, divisors, finish_band, fits, step_s
 from advisor.search.device import DeviceSearch
-from advisor.search.plan import Candidate, Plan, Rejection, ScalingPoint
+from advisor.search.plan import PAYING_DOUBLING, Candidate, Plan, Rejection, ScalingPoint
 from advisor.trace.records import STATES, Category, StepTrace
 from advisor.units import format_bytes
-
-# A doubling of devices that shortens the step by less than this factor is said not to pay. Our choice.
-PAYING_DOUBLING = 1.4
 
 # Options that serve a rank as they serve one device; the others only make room, which sharding makes too.
 SHARED = frozenset({"precision", "memory_format", "attention", "loss", "optimizer", "packing"})

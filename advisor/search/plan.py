@@ -11,6 +11,9 @@ from advisor.hardware.profile import ClusterProfile, DeviceProfile
 from advisor.measure.result import Measurement
 from advisor.options.base import Recipe, Risk
 
+# A doubling of devices that shortens the step by less than this factor is said not to pay. Our choice.
+PAYING_DOUBLING = 1.4
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:

@@ -62,7 +62,7 @@ def _doubts(candidate: Candidate, pricer: Pricer) -> list[tuple[str, str]]:
         if low <= goal.deadline_s < high:
             doubts.append(("the time band straddles the deadline", on_device))
     if (share := unpriced_share(candidate.estimate)) > UNPRICED_SHARE:
-        doubts.append((f"{share:.0%} of the step is operators without a price", on_device))
+        doubts.append((f"{format_percent(share)} of the step is operators without a price", on_device))
     return doubts
 
 

@@ -10,7 +10,7 @@ from advisor.hardware.profile import Sourced
 from advisor.parallel.base import Strategy
 from advisor.search.candidates import Pricer, finish_band
 from advisor.search.plan import Candidate, SearchResult, Sensitivity, VerdictKind
-from advisor.units import format_seconds, format_usd
+from advisor.units import format_percent, format_seconds, format_usd
 
 
 def sensitivities(pricer: Pricer, result: SearchResult, strategies: Mapping[str, Strategy]) -> tuple[Sensitivity, ...]:
@@ -32,7 +32,7 @@ def _our_band(pricer: Pricer, chosen: Candidate) -> list[Sensitivity]:
         Sensitivity(
             what="our memory error",
             change="upper end of the band",
-            effect=f"needs {memory.high_bytes / memory.usable_bytes:.0%} of usable memory",
+            effect=f"needs {format_percent(memory.high_bytes / memory.usable_bytes)} of usable memory",
             flips=memory.high_bytes > memory.usable_bytes,
         )
     ]
@@ -100,7 +100,8 @@ def _link(
         return []
     if again.estimate.time is None or chosen.estimate.time is None:
         return []
-    now, before = again.estimate.time.step_s, chosen.estimate.time.step_s
+    now, before = (format_seconds(c.estimate.time.step_s) for c in (again, chosen) if c.estimate.time)
+    slows = f"still takes {before}" if now == before else f"takes {now} instead of {before}"
     flips = (
         result.verdict.kind is VerdictKind.DATA_PARALLEL and pricer.meets_goal(chosen) and not pricer.meets_goal(again)
     )
@@ -108,7 +109,7 @@ def _link(
         Sensitivity(
             what="link speed",
             change="-30 %",
-            effect=f"a distributed step takes {format_seconds(now)} instead of {format_seconds(before)}",
+            effect=f"a distributed step {slows}",
             flips=flips,
         )
     ]

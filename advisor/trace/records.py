@@ -8,27 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from advisor.trace.category import STATES as STATES
+from advisor.trace.category import Category as Category
 from advisor.units import dtype_bytes
 from advisor.workload.spec import Phase as Phase
-
-
-class Category(StrEnum):
-    """What a storage is for; MemTracker's words, plus buffers that only a cluster needs."""
-
-    PARAMETER = "parameter"
-    BUFFER = "buffer"
-    GRADIENT = "gradient"
-    OPTIMIZER_STATE = "optimizer_state"
-    ACTIVATION = "activation"  # lives from forward into backward
-    TEMPORARY = "temporary"  # dies in the phase that made it
-    INPUT = "input"
-    WORKSPACE = "workspace"  # cuBLAS, taken from the caching allocator
-    COMMUNICATION = "communication"  # buckets, gathered parameters, reduce inputs
-
-
-STATES = frozenset({Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE})  # what training keeps
 
 
 class _Packed:

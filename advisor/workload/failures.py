@@ -94,7 +94,19 @@ def workload_error(error: BaseException, *, doing: str, hint: str | None = None)
     notes = "\n".join(getattr(error, "__notes__", ()))
     if isinstance(error, SystemExit):
         notes = "put what trains, parses arguments or exits under `if __name__ == '__main__':`"
+    if isinstance(error, SyntaxError):
+        notes = _pointed_at(error) or notes
     return WorkloadError(message, hint=_missing_package_hint(error) or notes or hint)
+
+
+def _pointed_at(error: SyntaxError) -> str | None:
+    """Python's own mark under the character that it could not read."""
+    if not error.text or not error.offset or not error.lineno:
+        return None
+    line = error.text.rstrip("\n").expandtabs(1)
+    code = line.lstrip()
+    mark = " " * (error.offset - 1 - (len(line) - len(code))) + "^"
+    return f"correct line {error.lineno}; Python stops reading at the mark:\n    {code}\n    {mark}"
 
 
 def describe(error: BaseException) -> str:

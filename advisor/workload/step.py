@@ -100,7 +100,7 @@ def run_microbatch(step: Prepared, microbatch: int, total: torch.Tensor | None, 
         on_phase(Phase.FORWARD, microbatch)
         with _autocast(execution, step.device_type), step.offload():
             loss = step.compute_loss(step.model, step.batch)
-            check_loss(loss)
+            check_loss(loss, made_by=step.compute_loss)
             if execution.num_microbatches > 1:
                 loss = loss / execution.num_microbatches
         total = loss.detach() if total is None else total + loss.detach()

@@ -67,7 +67,11 @@ def refused(capsys: pytest.CaptureFixture[str], target: str, *flags: str) -> str
         (
             "broken_syntax.py",
             (),
-            ("broken_syntax.py:4 (class Net(nn.Module)): SyntaxError: expected ':'",),
+            (
+                "broken_syntax.py:4 (class Net(nn.Module)): SyntaxError: expected ':'",
+                "hint: correct line 4; Python stops reading at the mark:\n    class Net(nn.Module)\n",
+                "\n                        ^\n",
+            ),
         ),
         (
             "broken_import.py",
@@ -95,7 +99,15 @@ def refused(capsys: pytest.CaptureFixture[str], target: str, *flags: str) -> str
             EIGHT_FLOATS,
             ("gpt.py:63 (x = self.drop(self.wte(idx) + self.wpe(positions)))", "but got torch.float32 instead"),
         ),
-        ("vector_loss.py", (), ("the loss has shape (1, 8), not a scalar", "hint: reduce it: --loss '(...).mean()'")),
+        (
+            "vector_loss.py",
+            (),
+            (
+                "vector_loss.py:20 (return F.mse_loss(model(batch), batch, reduction=",
+                "): the loss has shape (1, 8), not a scalar",
+                "hint: reduce it there, as in return loss.mean()",
+            ),
+        ),
         ("no_params.py", EIGHT_FLOATS, ("Net has no parameters: there is nothing to train",)),
         ("frozen.py", EIGHT_FLOATS, ("all 2 parameters of Net are frozen (requires_grad=False)",)),
         (
@@ -127,7 +139,12 @@ def test_a_file(capsys: pytest.CaptureFixture[str], name: str, flags: tuple[str,
         (("--device", "rtx-309"), ("error: unknown device 'rtx-309'\n", "hint: did you mean 'rtx-3090'?")),
         (
             ("--device", "broken.toml"),
-            ("error: broken.toml: ", "  title: is missing\n", "  memory_capacity: ", "80 parsecs"),
+            (
+                "error: broken.toml: ",
+                '  title: is missing; expected title = "..."\n',
+                "  memory_capacity: ",
+                "80 parsecs",
+            ),
         ),
     ],
 )

@@ -60,7 +60,7 @@ def raising(error: BaseException) -> Callable:
 def test_a_report_is_rendered(run: Callable) -> None:
     code, out, err = run("report", "single_device.json")
     assert (code, err) == (0, "")
-    assert out.startswith("advisor: GPT(GPTConfig()) on NVIDIA A100 SXM4 40GB\n")
+    assert out.startswith("advisor: GPT(GPTConfig()) in model.py on NVIDIA A100 SXM4 40GB\n")
     assert "\x1b" not in out
 
 
@@ -104,7 +104,7 @@ def test_gate_policy_with_flags_over_it(run: Callable, tmp_path: Path) -> None:
         (("report", "none.json"), "error: can't read none.json"),
         (("gate", "none.json"), "error: can't read none.json"),
         (("gate", "single_device.json", "--policy", "none.toml"), "error: can't read none.toml"),
-        (("gate", "single_device.json", "--max-cost", "120"), "flags: max_cost = '120'"),
+        (("gate", "single_device.json", "--max-cost", "120"), "--max-cost = '120'"),
         (("gate", "single_device.json", "--max-devices", "few"), "--max-devices"),
         (("gate", "single_device.json", "--undetermined", "maybe"), "one of fail, pass, unanswered"),
         (("report", "single_device.json", "-f", "pdf"), "unknown format 'pdf'"),

@@ -123,6 +123,8 @@ def test_refused_with_an_example(parse, text: str, found: str) -> None:
         (units.format_flops_per_s(989.4e12), "989 TFLOP/s"),
         (units.format_flops(6.31e15), "6.31 PFLOP"),
         (units.format_seconds(0.0382), "38.2 ms"),
+        (units.format_seconds(1.38e-9), "1.38 ns"),
+        (units.format_seconds(0), "0 s"),
         (units.format_seconds(0.9999), "1 s"),
         (units.format_seconds(1.3), "1.3 s"),
         (units.format_seconds(9000), "2.5 h"),

@@ -33,9 +33,9 @@ class FullySharded(Strategy):
         reshard = self.reshards and reshard_after_forward
         return fully_shard(trace, mesh, replace(self.policy, reshard_after_forward=reshard))
 
-    def snippet(self, mesh: Mesh, *, reshard_after_forward: bool = True) -> str:
+    def snippet(self, mesh: Mesh, *, reshard_after_forward: bool = True, blocks: str = "blocks") -> str:
         reshard = self.reshards and reshard_after_forward
-        return fully_shard_snippet(mesh, self.axes, reshard=reshard, loop=self.loop)
+        return fully_shard_snippet(mesh, self.axes, reshard=reshard, blocks=blocks, loop=self.loop)
 
 
 def why_not_fully_shard(trace: StepTrace, mesh: Mesh, axes: tuple[str, ...]) -> str | None:
@@ -74,7 +74,9 @@ def fully_shard(trace: StepTrace, mesh: Mesh, policy: FullyShardPolicy) -> StepT
     return editor.finish(notes=data_parallel_notes(trace) + _accumulation_notes(trace, mesh, policy))
 
 
-def fully_shard_snippet(mesh: Mesh, axes: tuple[str, ...], *, reshard: bool, loop: Iterable[str] = ()) -> str:
+def fully_shard_snippet(
+    mesh: Mesh, axes: tuple[str, ...], *, reshard: bool, blocks: str, loop: Iterable[str] = ()
+) -> str:
     """Code of today's torch (2.11 to 2.14); `loop`: what to call before each backward."""
     degrees = "".join(f"{mesh.degree(axis)}, " for axis in axes).rstrip()
     names = "".join(f'"{axis}", ' for axis in axes).rstrip()
@@ -85,7 +87,7 @@ def fully_shard_snippet(mesh: Mesh, axes: tuple[str, ...], *, reshard: bool, loo
         f'mesh = init_device_mesh("cuda", ({degrees}), mesh_dim_names=({names}))',
         "# param_dtype: the autocast dtype, or None without autocast; reduce_dtype: the parameters' own dtype",
         "policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=reduce_dtype)",
-        "for block in blocks:  # the repeated blocks of the model, children before parents",
+        f"for block in {blocks}:  # the repeated blocks of the model, children before parents",
         f"    fully_shard(block, mesh=mesh, reshard_after_forward={reshard}, mp_policy=policy)",
         "fully_shard(model, mesh=mesh, mp_policy=policy)  # the root stays gathered after forward",
         "optimizer = make_optimizer(model)  # after sharding: it must see the shards",

@@ -33,7 +33,9 @@ class Strategy(Protocol):
         """
         ...
 
-    def snippet(self, mesh: Mesh, *, reshard_after_forward: bool = True) -> str: ...
+    def snippet(self, mesh: Mesh, *, reshard_after_forward: bool = True, blocks: str = "blocks") -> str:
+        """The code to paste; `blocks`: expression of the repeated blocks."""
+        ...
 
 
 def why_not_data_parallel(trace: StepTrace, mesh: Mesh, axes: tuple[str, ...]) -> str | None:

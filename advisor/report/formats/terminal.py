@@ -1,22 +1,21 @@
-"""Text for a terminal, through rich: at most 120 columns, colour only in headings, bars and asides."""
+"""Text for a terminal: at most 120 columns, colour only in headings, bars and asides."""
 
 from __future__ import annotations
 
-import io
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from rich.console import Console
-from rich.rule import Rule
-from rich.text import Text
+from rich.cells import cell_len
 
 from advisor.report.blocks import Bars, Block, Code, Notes, Paragraph, Table
-from advisor.report.formats._layout import bar_lines, table_lines
+from advisor.report.formats._layout import Line, bar_lines, table_lines, wrap
 from advisor.report.model import Report
 from advisor.report.view import Section, title
 
 _WIDEST = 120  # longer lines are hard to read
 _NARROWEST = 80  # figures don't wrap: narrower tables would break
+_STYLES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "cyan": "\x1b[36m"}
+_RESET = "\x1b[0m"
 
 
 class Terminal:
@@ -31,56 +30,51 @@ class Terminal:
 
     def render(self, sections: Sequence[Section], report: Report) -> str:
         width = self._width or min(max(shutil.get_terminal_size((80, 24)).columns, _NARROWEST), _WIDEST)
-        console = Console(
-            file=io.StringIO(),
-            width=width,
-            force_terminal=self._colour,
-            color_system="standard" if self._colour else None,
-            highlight=False,
-            markup=False,
-            emoji=False,
-            legacy_windows=False,
-            _environ={},  # nothing of this machine may change the page
+        return "".join(f"{self._painted(line)}\n" for line in _page(sections, title(report), width))
+
+    def _painted(self, line: Line) -> str:
+        parts = ((line.text.rstrip(), line.style), (line.bar.rstrip(), "cyan"))
+        return "".join(
+            f"{_STYLES[style]}{text}{_RESET}" if text and style and self._colour else text for text, style in parts
         )
-        with console.capture() as capture:
-            console.print(Text(f"advisor: {title(report)}", style="bold"))
-            for number, section in enumerate(sections, start=1):
-                console.print()
-                console.print(Rule(Text(f"{number}. {section.title}", style="bold"), align="left", style="dim"))
-                previous: Block | None = None
-                for position, block in enumerate(section.blocks):
-                    if position and not (isinstance(block, Paragraph) and isinstance(previous, Paragraph)):
-                        console.print()
-                    previous = block
-                    _print(block, console)
-        return "".join(f"{line.rstrip()}\n" for line in capture.get().split("\n")).rstrip("\n") + "\n"
 
 
-def _print(block: Block, console: Console) -> None:
+def _page(sections: Sequence[Section], name: str, width: int) -> Iterator[Line]:
+    yield from _text(f"advisor: {name}", width, style="bold")
+    for number, section in enumerate(sections, start=1):
+        yield Line("")
+        heading = f"{number}. {section.title} "
+        yield Line(f"{heading}{'─' * (width - cell_len(heading))}", "bold")
+        previous: Block | None = None
+        for block in section.blocks:
+            if previous and not (isinstance(block, Paragraph) and isinstance(previous, Paragraph)):
+                yield Line("")
+            previous = block
+            yield from _lines(block, width)
+
+
+def _lines(block: Block, width: int) -> Iterator[Line]:
     if isinstance(block, Paragraph):
-        _print_text(block.text, console, style="bold" if block.strong else "")
+        yield from _text(block.text, width, style="bold" if block.strong else "")
         return
     if block.title:
-        _print_text(block.title, console, style="bold")
+        yield from _text(block.title, width, style="bold")
     match block:
         case Table() | Bars():
-            for line in table_lines(block, console) if isinstance(block, Table) else bar_lines(block, console):
-                console.print(line, soft_wrap=True)
+            yield from table_lines(block, width) if isinstance(block, Table) else bar_lines(block, width)
             if block.caption:
-                _print_text(block.caption, console, first="  ", style="dim")
+                yield from _text(block.caption, width, first="  ", style="dim")
         case Code(text=text):
-            for row in text.splitlines():
-                console.print(Text(f"    {row}"), soft_wrap=True)  # to be copied: never broken
+            yield from (Line(f"    {row}") for row in text.splitlines())  # to be copied: never broken
         case Notes(items=items):
             for item in items:
-                _print_text(item, console, first="  - ")
+                yield from _text(item, width, first="  - ")
 
 
-def _print_text(text: str, console: Console, *, first: str = "", style: str = "") -> None:
-    """Wrapped text, later lines below the first; no blanks at the end of a line, which rich would leave."""
-    for position, line in enumerate(Text(text, style=style).wrap(console, console.width - len(first))):
-        line.rstrip()
-        console.print(Text(" " * len(first) if position else first) + line)
+def _text(text: str, width: int, *, first: str = "", style: str = "") -> Iterator[Line]:
+    """Wrapped text, later lines below the first."""
+    for position, line in enumerate(wrap(text, width - len(first))):
+        yield Line(f"{' ' * len(first) if position else first}{line}", style)
 
 
 FORMAT = Terminal()

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 from advisor.cli.profiles import app
 from advisor.errors import ProfileError
 
-RUNNER = CliRunner(env={"COLUMNS": "160"})
+RUNNER = CliRunner()
 
 
 def test_list_has_devices_and_clusters() -> None:
     output = RUNNER.invoke(app, ["list"]).stdout
-    line = next(line for line in output.splitlines() if " h100-sxm5-80gb " in line)
+    line = next(line for line in output.splitlines() if line.startswith("h100-sxm5-80gb "))
     assert all(text in line for text in ("79.2 GiB", "3.35 TB/s", "989 TFLOP/s", "$6.88/h"))
     assert "dgx-h100" in output
 

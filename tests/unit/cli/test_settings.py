@@ -15,6 +15,7 @@ from advisor.cli.settings import (
 )
 from advisor.errors import UsageError
 from advisor.report.model import Setting
+from advisor.workload.sequence_lengths import SequenceLengths
 
 
 def flags(**parameters: object) -> Layer:
@@ -56,6 +57,7 @@ def test_every_setting_reaches_the_request() -> None:
                 price="2.49 USD/h",
                 lr="3e-4",
                 fine_tune=True,
+                sequence_lengths="0.43",
                 option=["precision=amp-bf16", "checkpointing=all"],
                 plan="fsdp2:8",
             )
@@ -73,6 +75,7 @@ def test_every_setting_reaches_the_request() -> None:
         price_usd_per_hour=2.49,
         learning_rate=3e-4,
         fine_tune=True,
+        sequence_lengths=SequenceLengths(source="0.43", share=0.43),
         choices=(("checkpointing", "all"), ("precision", "amp-bf16")),
         plan="fsdp2:8",
         settings=asked.settings,
@@ -119,7 +122,7 @@ def test_one_length_of_the_job_is_heard(tmp_path: Path) -> None:
     merged = merge(flags(steps="10"), in_file(tmp_path, "samples = 1000\n"))
     assert request(merged).steps == 10
     assert request(merged).samples is None
-    with pytest.raises(UsageError, match="samples and tokens contradict each other"):
+    with pytest.raises(UsageError, match="--samples and --tokens contradict each other"):
         merge(flags(samples="1M", tokens="1B"))
 
 
@@ -218,3 +221,11 @@ def test_an_error_names_the_file_that_said_it(tmp_path: Path) -> None:
         request(merge(in_file(tmp_path, "deadline = 5\n")))
     with pytest.raises(UsageError, match=r"fine_tune \(advisor\.toml\): 'maybe' is neither true nor false"):
         request(merge(in_file(tmp_path, 'fine_tune = "maybe"\n')))
+
+
+def test_a_file_of_lengths_starts_at_the_folder_of_the_settings_file(tmp_path: Path) -> None:
+    (tmp_path / "lengths.txt").write_text("3\n")
+    asked = request(merge(flags(), in_file(tmp_path, 'sequence_lengths = "lengths.txt"')))
+    assert asked.sequence_lengths == SequenceLengths(source="lengths.txt", lengths=(3,))
+    with pytest.raises(UsageError, match=r"^sequence_lengths \(advisor\.toml\): '7' is no share"):
+        request(merge(flags(), in_file(tmp_path, "sequence_lengths = 7")))

@@ -39,6 +39,16 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     assert not {"pydantic", "rich", "advisor.analysis", "advisor.report.model"} & loaded
 
 
+@pytest.mark.parametrize(
+    "command", [["report", "r.json"], ["gate", "r.json", "--max-devices", "8"], ["profiles", "list"]]
+)
+def test_what_reads_files_loads_no_rules_and_no_console(tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "r.json").write_text(dump(data_parallel()))
+    loaded = modules_after(f"from advisor.cli import _run; assert _run({command}) == 0", tmp_path)
+    heavy = {"rich.console", "advisor.analysis", "advisor.advice.learning_rate", "advisor.trace.records"}
+    assert not (heavy | {"advisor.cost.memory", "advisor.workload.loader", "advisor.cli.assess"}) & loaded
+
+
 def test_the_package_exports_what_it_names(tmp_path: Path) -> None:
     code = "import advisor; assert advisor.Workload and advisor.Report and 'assess' in dir(advisor)"
     assert "torch" not in modules_after(code, tmp_path)

@@ -91,7 +91,7 @@ def test_a_cluster_in_si_units(tmp_path: Path) -> None:
         (
             '{ value = "3.35 TB/s", source = "sheet" }',
             "3350",
-            'memory_bandwidth: found 3350; write { value = "3.35 TB/s"',
+            'memory_bandwidth: found 3350; expected { value = "3.35 TB/s"',
         ),
         ('"3.35 TB/s"', '"3350"', "memory_bandwidth.value: a bandwidth is due, but '3350' is a bare number"),
         ('"989 TFLOP/s"', '"989 TB/s"', "peak.bfloat16.value: a FLOP rate is due, but '989 TB/s' is a bandwidth"),

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from fabricated_facts import some_facts
 from small_workloads import gpt
@@ -9,7 +11,9 @@ from advisor.options.packing import OPTION
 def test_the_value_carries_the_fill():
     assert list(OPTION.values(some_facts(mean_sequence_fill=0.3))) == ["off", "fill-0.3"]
     assert list(OPTION.values(some_facts(mean_sequence_fill=1.0))) == ["off"]
-    assert "no distribution" in (OPTION.why_not(some_facts()) or "")
+    assert OPTION.why_not(some_facts()) == "the batch holds no token ids"
+    tokens = some_facts(replace(some_facts().trace, tokens_per_sample=64))
+    assert "--sequence-lengths" in (OPTION.why_not(tokens) or "")
 
 
 def test_a_row_holds_more_samples_and_nothing_else_changes():

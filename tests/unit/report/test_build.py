@@ -33,7 +33,7 @@ class FakeOption:
     title: str
     order: int
 
-    def snippet(self, value: str) -> str:
+    def snippet(self, value: str, names: object = None) -> str:
         return "" if value == "silent" else f"# {self.title} = {value}\n"
 
 
@@ -41,7 +41,7 @@ class FakeOption:
 class FakeStrategy:
     title: str
 
-    def snippet(self, mesh: object, *, reshard_after_forward: bool) -> str:
+    def snippet(self, mesh: object, *, reshard_after_forward: bool, blocks: str) -> str:
         return f"# {self.title}, reshard {reshard_after_forward}\n"
 
 
@@ -218,3 +218,10 @@ def test_real_options_and_strategies_have_the_snippets() -> None:
 
 def test_shape_is_that_of_the_fabricated_reports() -> None:
     assert set(dict(built())) == set(dict(single_device()))
+
+
+def test_no_path_of_the_machine_in_the_labels() -> None:
+    description = replace(DESCRIPTION, target="/home/ann/bert/config.json", model="Bert of /home/ann/bert/config.json")
+    report = build_report(RESULT, description, options=OPTIONS, strategies=STRATEGIES)
+    assert report.description.target == "config.json"
+    assert report.description.model == "Bert of config.json"

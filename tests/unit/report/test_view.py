@@ -71,7 +71,7 @@ def test_one_configuration_keeps_the_order_of_those_that_apply(report: Report) -
 
 
 def test_title_and_headline() -> None:
-    assert title(single_device()) == "GPT(GPTConfig()) on NVIDIA A100 SXM4 40GB"
+    assert title(single_device()) == "GPT(GPTConfig()) in model.py on NVIDIA A100 SXM4 40GB"
     assert headline(single_device()) == "single-device"
     assert headline(undetermined()) == "single-device (undetermined)"
     assert headline(estimate()) == "fits"
@@ -275,3 +275,29 @@ def test_choices_of_another_value_are_not_called_risky() -> None:
     report = single_device().model_copy(update={"single": other})
     shown = table(report, "One device beside distributed", first="")
     assert row(shown, "Optimisation")[2] == "numerics: precision"
+
+
+def test_the_learning_rate_is_that_of_the_recommended_plan_and_the_other_is_labelled() -> None:
+    advice = data_parallel().learning_rate
+    report = single_device().model_copy(
+        update={"distributed": data_parallel().distributed, "learning_rate_distributed": advice}
+    )
+    text = prose(report, "Batch and learning rate")
+    assert text.startswith("One device: unchanged")
+    assert advice is not None
+    assert f"DDP on 8 devices, not needed: {advice.sentence}" in text
+
+
+def test_extrapolated_limits_say_so_and_their_absence_why() -> None:
+    tried = "What was tried on one device"
+    assert "about 38 (predicted; required memory extended in a straight line" in prose(single_device(), tried)
+    scores = single_device().model_copy(update={"max_sequence_length": None, "tokens_per_sample": 64})
+    assert "attention keeps scores" in prose(scores, tried)
+    flat = single_device().model_copy(update={"max_micro_batch_size": None})
+    assert "did not grow" in prose(flat, tried)
+
+
+def test_a_hook_is_named_with_its_file_and_class() -> None:
+    description = replace(single_device().description, model="build_model()", target="jobs/train.py")
+    report = single_device().model_copy(update={"description": description, "model_class": "Net"})
+    assert title(report) == "Net of build_model() in train.py on NVIDIA A100 SXM4 40GB"

@@ -53,3 +53,13 @@ def test_losses_that_can_not_train(loss: Any, message: str) -> None:
 def test_batch_sizes_that_are_none(size: int) -> None:
     with pytest.raises(UsageError, match=f"micro_batch_size is {size}; it must be at least 1"):
         check_batch_size(size)
+
+
+def test_a_vector_names_the_return_of_a_function_of_the_user() -> None:
+    def compute_loss(model: nn.Module, batch: Any) -> Any:
+        return model(batch)
+
+    with pytest.raises(
+        WorkloadError, match=r"test_checks\.py:\d+ \(return model\(batch\)\): the loss has shape \(1, 2\)"
+    ):
+        check_loss(nn.Linear(2, 2)(torch.ones(1, 2)), made_by=compute_loss)

@@ -14,7 +14,7 @@ def page(*blocks: object, width: int = 80) -> list[str]:
     """The lines below the section's heading."""
     section = Section("Title", blocks)
     lines = Terminal(width=width, colour=False).render((section,), single_device()).splitlines()
-    return lines[3:]
+    return lines[next(i for i, line in enumerate(lines) if line.startswith("1. Title")) + 1 :]
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
@@ -101,3 +101,9 @@ def test_notes_hang() -> None:
 
 def test_an_empty_table_takes_no_room() -> None:
     assert page(Table(columns=(Column("A"),), rows=())) == []
+
+
+def test_a_percentage_is_never_torn() -> None:
+    assert page(Paragraph("word " * 15 + "80 % of it"), width=80)[0].endswith("word 80 %")
+    assert page(Paragraph("word " * 15 + "80 % of it"), width=79)[0].endswith("word 80 %")
+    assert page(Paragraph("word " * 15 + "80 % of it"), width=78)[0].endswith("word")
