@@ -6,8 +6,10 @@ Everything above this room (cost, parallel, search, report) reads these records 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from operator import attrgetter
 
 from advisor.trace.category import STATES as STATES
 from advisor.trace.category import Category as Category
@@ -21,7 +23,12 @@ class _Packed:
     __slots__: tuple[str, ...] = ()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), tuple(getattr(self, name) for name in self.__slots__)
+        return type(self), _getter(self.__slots__)(self)
+
+
+@cache
+def _getter(names: tuple[str, ...]) -> Callable[[object], tuple[object, ...]]:
+    return attrgetter(*names)
 
 
 @dataclass(frozen=True, slots=True)
