@@ -3,8 +3,8 @@
     required = reserved - releasable + context + workspace + communication
 
 Reserved comes from the allocator's simulation over the two traced steps on the device, releasable from a second one on
-a device that has no byte to spare. Where little room is left, the steady step runs several times more: each step cuts up
-the segments that the one before it left, so one that ran at first may find no hole that is large enough later. CPU
+a device that has no byte to spare. Where little room is left, the steady step runs several times more: each cuts up the
+segments that the one before it left, so one that ran at first may find no hole that is large enough later. CPU
 targets have no caching allocator: bytes count as asked for, and there is no context.
 
 Workspaces. cuBLAS takes one per thread from the caching allocator at its first matmul and keeps it (forward and
