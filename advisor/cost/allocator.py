@@ -32,6 +32,10 @@ _LARGE_SEGMENT = 20 * 2**20  # kLargeBuffer
 _MIN_OWN_SEGMENT = 10 * 2**20  # kMinLargeAlloc
 _ROUND_LARGE = 2 * 2**20  # kRoundLarge
 
+# Fragmentation took less than 5 % of the capacity from a step that ran at first and not later: 132 published steps of
+# timm models between 80 and 104 % of an RTX 3090 (tests/validation/timm_3090.py, seed 7).
+_NEARLY_FULL = 0.85
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatorResult:
@@ -82,7 +86,8 @@ def simulate(
     capacity is exceeded (a real step would end here). So `capacity=None` gives what `max_memory_reserved` shows on a
     device with plenty, and `capacity=0` the least that a device must have for the step to run.
 
-    The steady step, `events[steady_from:]`, runs `repeats` more times; only the reserved peak takes notice of those.
+    Where the events nearly fill the capacity, the steady step, `events[steady_from:]`, runs up to `repeats` more times;
+    only the reserved peak and `ran_out` take notice of those.
     """
     allocator = _Allocator(capacity, expandable_segments)
     blocks: dict[int, _Block] = {}
@@ -102,11 +107,12 @@ def simulate(
         allocated.append(allocator.allocated)
     peak = max(allocated, default=0)
     reserved_bytes = allocator.reserved
-    for _ in range(repeats):
+    nearly_full = capacity is not None and peak >= _NEARLY_FULL * capacity
+    for _ in range(repeats if nearly_full else 0):
         before = allocator.layout()
         reserved_peak = max(reserved_peak, _run_again(allocator, blocks, events[steady_from:], sizes))
-        if allocator.layout() == before:
-            break  # every later step is the same
+        if allocator.ran_out or allocator.layout() == before:
+            break  # the job is over, or every later step is the same
     return AllocatorResult(
         allocated_peak_bytes=peak,
         allocated_peak_event=allocated.index(peak) if allocated else -1,

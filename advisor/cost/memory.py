@@ -38,11 +38,8 @@ _ROCBLAS_BYTES = 32 * 2**20
 _ROCBLAS_BYTES_GFX94X_95X = 128 * 2**20
 _HIPBLASLT_BYTES = 76 * 2**20
 
-# `benchmark.py` of timm ran 50 steps for each row of the table that the band is from. Few layouts are new after the
-# first: from 5 to 20 repetitions no decision on the rows drawn with seed 7 changed.
+# Few layouts are new after the first repetitions; `benchmark.py` of timm, whose table the band is from, ran 50 steps.
 _REPEATS = 5
-# No step of those rows ran out of memory with less than this share of the room allocated.
-_NEARLY_FULL = 0.85
 
 _BACKWARD = frozenset((Phase.BACKWARD, Phase.RECOMPUTE))
 
@@ -68,7 +65,14 @@ def estimate_memory(
         needed = result.reserved_peak_bytes
     else:
         room = max(0, usable.low - outside.high - links.high)
-        result = _on_device(trace, sizes, room, expandable_segments=expandable_segments)
+        result = simulate(
+            trace.events,
+            sizes,
+            capacity=room,
+            expandable_segments=expandable_segments,
+            steady_from=sum(event.position < trace.steady_start for event in trace.events),
+            repeats=_REPEATS,
+        )
         least = simulate(trace.events, sizes, capacity=0, expandable_segments=expandable_segments)
         needed = result.reserved_peak_bytes
         if not result.ran_out:
@@ -98,21 +102,6 @@ def estimate_memory(
         by_module=peaks.activations_by_module(highest),
         host_bytes=_host_peak(trace),
         sources=_sources(usable, outside, links, share.source, device),
-    )
-
-
-def _on_device(trace: StepTrace, sizes: list[int], room: int, *, expandable_segments: bool) -> AllocatorResult:
-    """The allocator in `room` bytes, over further steps where the two traced ones leave little of it."""
-    result = simulate(trace.events, sizes, capacity=room, expandable_segments=expandable_segments)
-    if result.ran_out or result.allocated_peak_bytes < _NEARLY_FULL * room:
-        return result
-    return simulate(
-        trace.events,
-        sizes,
-        capacity=room,
-        expandable_segments=expandable_segments,
-        steady_from=sum(event.position < trace.steady_start for event in trace.events),
-        repeats=_REPEATS,
     )
 
 
