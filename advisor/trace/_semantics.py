@@ -1,4 +1,4 @@
-"""Make a trace of CPU fake tensors behave as on the target: autocast lists, attention, batch norm, RNNs, foreach.
+"""Make a trace of CPU fake tensors behave as on the target: autocast lists, attention, norms, dropout, RNNs, foreach.
 
 Fake tensors on device `cuda` fail in backward where there is no driver, so the trace uses CPU fake tensors and
 replaces, for as long as it lasts, the kernels whose choice differs: `torch.library` registrations on the dispatch keys
@@ -105,6 +105,7 @@ def _register(library: Any, target: TraceTarget) -> None:
     library.impl("scaled_dot_product_attention", _attention(target), "AutogradCPU")
     if target.device_type == "cuda":
         library.impl("batch_norm", _batch_norm, "AutogradCPU")
+        library.impl("dropout", _dropout, "AutogradCPU")
         for name, kernel in _cudnn_rnn.KERNELS.items():
             library.impl(name, kernel, "AutogradCPU")
 
@@ -304,3 +305,12 @@ def _batch_norm(
     else:
         out = torch.ops.aten.native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
     return out[0]  # type: ignore[no-any-return]
+
+
+def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """One kernel that keeps a mask of bools; the CPU keeps one in the dtype of the input (ATen/native/Dropout.cpp)."""
+    if not train or p == 0 or input.numel() == 0:
+        return input
+    if p == 1:
+        return input * input.new_zeros(())
+    return torch.ops.aten.native_dropout(input, p, train)[0]  # type: ignore[no-any-return]

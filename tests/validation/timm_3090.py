@@ -3,10 +3,18 @@
     python tests/validation/timm_3090.py --published FOLDER [--models 100] [--seed 0] [--layout both] [--jobs 1]
 
 FOLDER holds `timm_train.csv` (huggingface/pytorch-image-models results/benchmark-train-*.csv, one header for all).
-Rows of torch 1.12 count: AMP float16 without a GradScaler, SGD, one step on one card. The benchmark lowered the batch
-along a ladder until a step ran: the batch of a row fits, the next larger one did not. A model that can't be assessed is
-named with its error and counts as a miss. The factors of profiles/calibration/rtx-3090.toml were fitted on 239 of the
-rows, drawn with seed 7.
+Rows of torch 1.12 count: AMP float16 without a GradScaler, SGD, 50 steps on one card. The benchmark lowered the batch
+along a ladder until they ran: the batch of a row fits, the next larger one did not. A model that can't be assessed is
+named with its error and counts as a miss; so does a model that timm has changed since, whose parameters are as many as
+before or not. Time factors and context of profiles/calibration/rtx-3090.toml were fitted on 239 of the rows, drawn with
+seed 7.
+
+The step is that of `TrainBenchmarkRunner` in timm's benchmark.py at 8ad4bdfa (2022-07-28) under torch 1.12:
+
+* `optimizer.zero_grad()` fills gradients with zeros: they are there during the next forward.
+* `loss.backward()` runs inside autocast: its casts of the weights live until backward is over.
+* Attention is written out, there being no fused one.
+* Resampling stays in float16 (autocast computes it in float32 since https://github.com/pytorch/pytorch/issues/121072).
 """
 
 from __future__ import annotations
@@ -16,8 +24,9 @@ import csv
 import random
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -46,6 +55,7 @@ class Outcome:
     error: str = ""  # why the model could not be assessed
     fits: bool = False
     next_fits: bool | None = None
+    undetermined: int = 0  # of the decisions
     step_s: float = 0.0
     low_s: float = 0.0
     high_s: float = 0.0
@@ -67,7 +77,8 @@ class Outcome:
         if self.error:
             return f"{head} FAILED {self.error}"
         later = "" if self.next_fits is None else f" next b{self.row.next_batch} fits={self.next_fits}"
-        return f"{head} fits={self.fits}{later} time {self.deviation:+.0%}"
+        open_ = f" undetermined={self.undetermined}" if self.undetermined else ""
+        return f"{head} fits={self.fits}{later}{open_} time {self.deviation:+.0%}"
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -92,31 +103,31 @@ def assess(row: Row) -> Outcome:
     import advisor
 
     warnings.filterwarnings("ignore")
-    workload = _workload(row)
     settings: dict[str, Any] = {
         "device": "rtx-3090",
         "precision": "amp-fp16",
         "memory_format": "channels_last" if row.layout == "nhwc" else "contiguous",
     }
+    batches = [row.batch] if row.next_batch is None else [row.batch, row.next_batch]
     try:
-        found = advisor.estimate(workload, micro_batch=row.batch, **settings)
-        later = None
-        if row.next_batch is not None:
-            later = advisor.estimate(workload, micro_batch=row.next_batch, **settings).memory.fits
+        with _as_torch_1_12() as casts:
+            workload = _workload(row, casts)
+            found, *later = (advisor.estimate(workload, micro_batch=batch, **settings) for batch in batches)
     except Exception as error:
         return Outcome(row=row, error=f"{type(error).__name__}: {str(error)[:100]}")
     assert found.time is not None
     return Outcome(
         row=row,
         fits=found.memory.fits,
-        next_fits=later,
+        next_fits=later[0].memory.fits if later else None,
+        undetermined=sum(estimate.memory.verdict == "undetermined" for estimate in (found, *later)),
         step_s=found.time.step_s,
         low_s=found.time.low_s,
         high_s=found.time.high_s,
     )
 
 
-def _workload(row: Row) -> Any:
+def _workload(row: Row, casts: _Casts) -> Any:
     import timm
     import torch
 
@@ -128,11 +139,20 @@ def _workload(row: Row) -> Any:
         return torch.randn(size, 3, row.image_size, row.image_size), torch.randint(0, 1000, (size,))
 
     def loss(model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        casts.keep()
         out = model(batch[0])
         return torch.nn.functional.cross_entropy(out[0] if isinstance(out, tuple) else out, batch[1])
 
+    class Sgd(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            casts.drop()
+            super().step(closure)
+
+        def zero_grad(self, set_to_none: bool = True) -> None:
+            super().zero_grad(set_to_none=False)
+
     def optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, nesterov=True, foreach=False)
+        return Sgd(model.parameters(), lr=1e-4, momentum=0.9, nesterov=True, foreach=False)
 
     return advisor.Workload(
         build_model=lambda: timm.create_model(row.model, pretrained=False),
@@ -141,6 +161,48 @@ def _workload(row: Row) -> Any:
         make_optimizer=optimizer,
         name=row.model,
     )
+
+
+class _Casts:
+    """Autocast's cache, kept until backward is over; a step that failed in between changes nothing."""
+
+    def __init__(self) -> None:
+        self.kept = False
+
+    def keep(self) -> None:
+        import torch
+
+        if not self.kept:
+            torch.autocast_increment_nesting()
+        self.kept = True
+
+    def drop(self) -> None:
+        import torch
+
+        if self.kept and torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+        self.kept = False
+
+
+@contextmanager
+def _as_torch_1_12() -> Iterator[_Casts]:
+    """Resampling gives the dtype it takes, as it did under autocast then."""
+    import torch
+
+    functional = torch.nn.functional
+    today = functional.interpolate
+
+    def interpolate(*args: Any, **kwargs: Any) -> torch.Tensor:
+        with torch.autocast("cpu", enabled=False):  # the trace runs on fake tensors of the CPU
+            return today(*args, **kwargs)
+
+    functional.interpolate = interpolate
+    casts = _Casts()
+    try:
+        yield casts
+    finally:
+        casts.drop()
+        functional.interpolate = today
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +214,7 @@ class Figures:
     decisions: int
     right: int
     wrong_fits: int
+    undetermined: int
     median: float  # of the absolute deviation of the step time
     percentile_90: float
     worst: float
@@ -161,7 +224,7 @@ class Figures:
         lines = [
             f"{self.models} models, {len(self.failed)} could not be assessed: {', '.join(self.failed) or 'none'}",
             f"decisions: {self.right} of {self.decisions} right ({self.right / max(self.decisions, 1):.1%}), "
-            f"{self.wrong_fits} wrong fits",
+            f"{self.wrong_fits} wrong fits, {self.undetermined} undetermined",
             f"step time: median {self.median:.1%}, 90th percentile {self.percentile_90:.1%}, worst {self.worst:.1%}, "
             f"{self.in_band} of {self.models - len(self.failed)} in the 80 % band",
         ]
@@ -177,6 +240,7 @@ def summarise(outcomes: Sequence[Outcome]) -> Figures:
         decisions=sum(outcome.decisions for outcome in outcomes),
         right=sum(outcome.right for outcome in outcomes),
         wrong_fits=sum(bool(outcome.next_fits) for outcome in assessed),
+        undetermined=sum(outcome.undetermined for outcome in assessed),
         median=median(deviations),
         percentile_90=deviations[int(0.9 * (len(deviations) - 1))],
         worst=deviations[-1],

@@ -83,6 +83,39 @@ def test_expandable_segments_grow_at_their_end() -> None:
     assert simulate(events, sizes, expandable_segments=True).reserved_peak_bytes == 60 * MIB
 
 
+def test_later_steps_cut_up_the_segments_that_the_first_left() -> None:
+    # 20 and 30 MiB get segments; 6 MiB goes into the freed 20 and stays there until the next step replaces it. Then 20
+    # is taken out of 30, and 30 needs a segment of its own.
+    sizes = [20 * MIB, 30 * MIB, 6 * MIB]
+    step = alloc(0, 1) + free(0) + alloc(2) + free(1)
+    once = simulate(step, sizes, capacity=58 * MIB)
+    assert (once.reserved_peak_bytes, once.ran_out) == (50 * MIB, False)
+    again = simulate(step, sizes, capacity=58 * MIB, repeats=1)
+    assert (again.reserved_peak_bytes, again.ran_out) == (80 * MIB, True)
+    assert (again.allocated, again.reserved_peak_event) == (once.allocated, once.reserved_peak_event)
+
+
+def test_only_the_steady_step_runs_again() -> None:
+    sizes = [12 * MIB, 14 * MIB]
+    events = alloc(0, 1) + free(1)
+    assert simulate(events, sizes, capacity=30 * MIB, steady_from=1, repeats=3).reserved_peak_bytes == 26 * MIB
+    # The next step makes its own 12 out of the cached 14, so 14 needs another segment: the last one's 12 goes back.
+    assert simulate(events, sizes, capacity=30 * MIB, repeats=1).reserved_peak_bytes == 28 * MIB
+    assert simulate(events, sizes, capacity=27 * MIB, repeats=1).ran_out
+
+
+def test_a_device_with_room_to_spare_is_not_asked_again() -> None:
+    sizes = [20 * MIB, 30 * MIB, 6 * MIB]
+    step = alloc(0, 1) + free(0) + alloc(2) + free(1)
+    assert simulate(step, sizes, capacity=100 * MIB, repeats=5).reserved_peak_bytes == 50 * MIB
+
+
+def test_a_full_device_with_a_segment_to_spare_did_not_run_out() -> None:
+    sizes, events = [12 * MIB, 14 * MIB], alloc(0) + free(0) + alloc(1)
+    assert not simulate(events, sizes, capacity=14 * MIB).ran_out
+    assert simulate(events, sizes, capacity=13 * MIB).ran_out
+
+
 def test_storages_without_device_memory_are_skipped() -> None:
     result = simulate(alloc(0, 1) + free(0), [0, 512])
     assert result.block_bytes == (0, 512)

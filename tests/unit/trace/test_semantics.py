@@ -281,6 +281,20 @@ def test_batch_norm_of_rows_is_not() -> None:
     assert "native_batch_norm.default" in names(trace, Phase.FORWARD)
 
 
+def test_dropout_keeps_a_mask_of_bools() -> None:
+    trace = step(lambda: nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1)), (8,), autocast_dtype="float16")
+    forward = next(op for op in trace.steady_ops() if "dropout" in op.name)
+    assert forward.name == "aten.native_dropout.default"
+    assert [(ref.shape, ref.dtype) for ref in forward.outputs] == [((2, 8), "float16"), ((2, 8), "bool")]
+    assert "native_dropout_backward.default" in names(trace, Phase.BACKWARD)
+
+
+@pytest.mark.parametrize(("probability", "target"), [(0.0, CUDA), (1.0, CUDA), (0.1, CPU)])
+def test_dropout_of_nothing_and_everything_and_on_the_cpu_is_not_fused(probability: float, target: TraceTarget) -> None:
+    trace = step(lambda: nn.Sequential(nn.Linear(8, 8), nn.Dropout(probability)), (8,), target)
+    assert not [name for name in names(trace) if "dropout" in name]
+
+
 @pytest.mark.parametrize(("kind", "gates"), [(nn.LSTM, 4), (nn.GRU, 3), (nn.RNN, 1)])
 def test_an_rnn_is_one_operator_each_way(kind: Any, gates: int) -> None:
     trace = step(lambda: kind(8, 16, num_layers=2, batch_first=True), (5, 8))
