@@ -24,7 +24,8 @@ _OUTCOMES = {
     Cause.DIED: Outcome.CRASHED,
 }
 _HINTS = {
-    Cause.TIME_LIMIT: "put what trains, downloads or waits under `if __name__ == '__main__':`, or raise the time limit",
+    Cause.TIME_LIMIT: "put what trains, downloads or waits under `if __name__ == '__main__':`, leave it out with "
+    "--skip-failing-statements, or raise the time limit with --time-limit",
     Cause.MEMORY_LIMIT: "data sets and trained weights are not needed: load them under `if __name__ == '__main__':`",
     Cause.KILLED: "run it where more memory is free",
     Cause.DIED: "run the file with python itself to see what ends it",

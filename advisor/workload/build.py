@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from advisor.workload.checks import check_model
+from advisor.workload.devices import accelerators_mean_cpu
 from advisor.workload.spec import Workload
 
 # Smaller tensors keep their values: constructors read them (schedules, tables, masks).
@@ -92,7 +93,7 @@ def _skip_large_initialisers() -> Iterator[None]:
 
 def build_model(workload: Workload) -> torch.nn.Module:
     """The model as the user's code builds it, with large tensors uninitialised, in training mode."""
-    with _skip_large_fills(), _skip_large_initialisers():
+    with accelerators_mean_cpu(), _skip_large_fills(), _skip_large_initialisers():
         model = workload.build_model()
     check_model(model)
     return model.train()
@@ -101,12 +102,13 @@ def build_model(workload: Workload) -> torch.nn.Module:
 def build_batch(workload: Workload, mode: FakeTensorMode) -> Any:
     """One micro-batch as fake tensors: made under fake tensors, or for real where the user's code can't be."""
     size = workload.execution.micro_batch_size
-    try:
-        with mode:
-            return workload.make_batch(size)
-    except Exception:  # numpy, .item(), ...: make it for real
-        with _skip_large_fills():
-            return fake_batch(workload.make_batch(size), mode)
+    with accelerators_mean_cpu():
+        try:
+            with mode:
+                return workload.make_batch(size)
+        except Exception:  # numpy, .item(), ...: make it for real
+            with _skip_large_fills():
+                return fake_batch(workload.make_batch(size), mode)
 
 
 def fake_batch(batch: Any, mode: FakeTensorMode) -> Any:

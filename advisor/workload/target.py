@@ -57,6 +57,8 @@ class TargetSpec:
     loss: str | None = None  # --loss: a name of LOSSES or an expression
     optimizer: str | None = None  # --optimizer: a name of OPTIMIZERS or an expression
     call: str | None = None  # --call: expression used instead of model(*batch)
+    skip_failing_statements: bool = False  # --skip-failing-statements
+    python: str | None = None  # --python: the interpreter that runs the file, in place of this one
     limits: Limits = field(default_factory=Limits)
 
     def command(self, *more: str) -> str:
@@ -64,15 +66,17 @@ class TargetSpec:
         return " ".join(["advisor assess", shlex.quote(self.target), *self._flags(), *more])
 
     def _flags(self) -> list[str]:
-        pairs = (text.partition(" ") for text in self.expressions())
-        return [f"{flag} {shlex.quote(value)}" for flag, _, value in pairs]
+        pairs = [text.partition(" ") for text in self.expressions()]
+        pairs += [("--python", " ", self.python)] if self.python else []
+        return [f"{flag} {shlex.quote(value)}" if value else flag for flag, _, value in pairs]
 
     def expressions(self) -> tuple[str, ...]:
         """What was said beside TARGET, as the flags were typed: part of the input's identity."""
         given = [("model", self.model), ("batch", self.batch), ("loss", self.loss)]
         given += [("optimizer", self.optimizer), ("call", self.call)]
         given += [("input", text) for text in self.inputs] + [("target", text) for text in self.targets]
-        return tuple(f"--{flag} {text}" for flag, text in given if text is not None)
+        texts = [f"--{flag} {text}" for flag, text in given if text is not None]
+        return (*texts, "--skip-failing-statements") if self.skip_failing_statements else tuple(texts)
 
 
 class TargetKind(StrEnum):
