@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from advisor.errors import WorkloadError
 from advisor.workload.checks import check_model
 from advisor.workload.devices import accelerators_mean_cpu
 from advisor.workload.spec import Workload
@@ -105,15 +107,26 @@ def build_batch(workload: Workload, mode: FakeTensorMode) -> Any:
     with accelerators_mean_cpu():
         try:
             with mode:
-                return workload.make_batch(size)
+                batch = workload.make_batch(size)
         except Exception:  # numpy, .item(), ...: make it for real
             with _skip_large_fills():
-                return fake_batch(workload.make_batch(size), mode)
+                batch = fake_batch(workload.make_batch(size), mode)
+    _refuse_sparse(batch)
+    return batch
+
+
+def _refuse_sparse(batch: Any) -> None:
+    for tensor in pytree.tree_leaves(batch):
+        if isinstance(tensor, torch.Tensor) and tensor.layout is not torch.strided:
+            raise WorkloadError(
+                f"the batch holds a {str(tensor.layout).removeprefix('torch.')} tensor of shape {tuple(tensor.shape)}, "
+                "and what its kernels allocate depends on its values",
+                hint="advisor measure runs it as it is; a dense one, as in --batch '(x, adj.to_dense())', is traced "
+                "and takes more memory",
+            )
 
 
 def fake_batch(batch: Any, mode: FakeTensorMode) -> Any:
-    from torch.utils import _pytree as pytree
-
     return pytree.tree_map_only(torch.Tensor, lambda t: _to_fake(t, mode), batch)
 
 

@@ -81,13 +81,13 @@ def refined(description: WorkloadDescription, workload: Workload) -> WorkloadDes
 
 def _source(spec: TargetSpec, target: Target) -> Source:
     if target.kind in (TargetKind.CONFIG, TargetKind.TIMM):
-        if spec.model is not None or spec.targets:
-            flag = "--model" if spec.model is not None else "--target"
+        if spec.targets or (spec.model is not None and target.kind is TargetKind.TIMM):
+            flag = "--target" if spec.targets else "--model"
             raise UsageError(f"{flag} has no meaning beside {spec.target}", hint="--batch says what the model is fed")
         if spec.batch is not None and spec.inputs:
             raise UsageError("--batch and --input both say what the batch is", hint="give one of them")
         if target.kind is TargetKind.CONFIG:
-            return read_config(target.path, inputs=spec.inputs)
+            return read_config(target.path, inputs=spec.inputs, model=spec.model)
         return timm_source(target.location, inputs=spec.inputs)
     if target.name and spec.model is not None:
         raise UsageError(f"{spec.target} and --model {spec.model} both name the model", hint="give one of them")

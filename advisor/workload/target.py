@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from advisor.errors import UsageError, WorkloadError
+from advisor.workload.calls import python_files
 
 DTYPES = {
     "bool": "bool",
@@ -26,6 +27,8 @@ DTYPES = {
 LOSSES = ("ce", "mse", "bce", "nll", "l1")
 OPTIMIZERS = ("adamw", "adam", "sgd", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "asgd", "adafactor")
 
+_MODULE_CLASS = re.compile(r"^class \w+\(.*(?:Module|PreTrainedModel)\b.*\)\s*:", re.MULTILINE)
+_MAX_LISTED = 10
 _FORM = re.compile(
     r"(?P<dtype>\w+?)"
     r"(?:\[(?P<low>[^,\]]+),(?P<high>[^,\)]+)\))?"
@@ -133,9 +136,24 @@ def _existing_file(path: Path) -> Path:
 
 def _config_in(folder: Path) -> Path:
     config = folder / "config.json"
-    if not config.is_file():
-        raise WorkloadError(f"{folder} is a folder without a config.json", hint="name the model file: FOLDER/model.py")
-    return config
+    if config.is_file():
+        return config
+    files = sorted((p for p in python_files(folder) if _MODULE_CLASS.search(_text(p))), key=lambda p: (len(p.parts), p))
+    if not files:
+        raise WorkloadError(f"{folder} is a folder without a config.json and without a file that defines an nn.Module")
+    lines = ["name one:", *(f"  advisor assess {shlex.quote(str(path))}" for path in files[:_MAX_LISTED])]
+    more = [f"  and {len(files) - _MAX_LISTED} more"] if len(files) > _MAX_LISTED else []
+    raise WorkloadError(
+        f"{folder} is a folder without a config.json, and {len(files)} of its files define models",
+        hint="\n".join([*lines, *more]),
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

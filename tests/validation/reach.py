@@ -8,7 +8,8 @@ theirs is here: fetch it from their own repositories, and install what they impo
 
 Each row is first estimated without a flag. Where that ends in an error, the flags its message names are added from the
 row, as often as messages name new ones; last of all, everything the row knows is given at once. The model is right when
-it has the parameters that the survey counted.
+it has the parameters that the survey counted (nanochat: on the meta device, the survey counted a smaller one), or where
+a warning doubts the size of a default.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ class Row:
     parameters: int | None
     runs: bool  # for real, on the survey's machine, with the packages it had
 
+    def agrees(self, attempt: Attempt) -> bool:
+        return self.parameters in (None, attempt.parameters)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
@@ -63,6 +67,7 @@ class Attempt:
     error: str = ""
     parameters: int | None = None
     loss: str = ""
+    warned: bool = False  # that the size is that of a large default, and may not be what is trained
 
     @property
     def is_clear(self) -> bool:
@@ -80,7 +85,7 @@ class Outcome:
     @property
     def kind(self) -> Kind:
         last = self.attempts[-1]
-        if any(a.exit_code == 0 and self.row.parameters not in (None, a.parameters) for a in self.attempts):
+        if any(a.exit_code == 0 and not a.warned and not self.row.agrees(a) for a in self.attempts):
             return Kind.WRONG
         if last.exit_code != 0:
             return Kind.CLEAR if all(a.is_clear for a in self.attempts) else Kind.WRONG
@@ -127,14 +132,21 @@ def attempt(row: Row, flags: Sequence[str], *, checkout: Path) -> Attempt:
         if ended.returncode != 0:
             return Attempt(flags=tuple(flags), exit_code=ended.returncode, error=ended.stderr)
         content = json.loads(report.read_text(encoding="utf-8"))
-    loss = content["description"]["loss"]
-    return Attempt(flags=tuple(flags), exit_code=0, parameters=content["num_parameters"], loss=loss)
+    description = content["description"]
+    warned = any("is this what is trained?" in guess["why"] for guess in description["guesses"])
+    return Attempt(
+        flags=tuple(flags),
+        exit_code=0,
+        parameters=content["num_parameters"],
+        loss=description["loss"],
+        warned=warned,
+    )
 
 
 def try_row(row: Row, *, checkout: Path) -> Outcome:
     start = time.monotonic()
     attempts = [attempt(row, (), checkout=checkout)]
-    while attempts[-1].exit_code == 2:
+    while attempts[-1].exit_code == 2 or (attempts[-1].warned and not row.agrees(attempts[-1])):
         last = attempts[-1]
         more = [name for name in _named(last.error) if name in row.flags and name not in last.flags]
         if "loss" in more and "target" in row.flags and "target" not in last.flags:
