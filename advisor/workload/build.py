@@ -98,7 +98,18 @@ def build_model(workload: Workload) -> torch.nn.Module:
     with accelerators_mean_cpu(), _skip_large_fills(), _skip_large_initialisers():
         model = workload.build_model()
     check_model(model)
+    _refuse_sparse_gradients(model)
     return model.train()
+
+
+def _refuse_sparse_gradients(model: torch.nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag) and module.sparse:
+            raise WorkloadError(
+                f"{name} is an {type(module).__name__} with sparse=True: its gradient holds the rows that a batch "
+                "looks up, and their number depends on its values",
+                hint="advisor measure runs it as it is; with sparse=False it is traced, and takes more memory",
+            )
 
 
 def build_batch(workload: Workload, mode: FakeTensorMode) -> Any:

@@ -155,7 +155,10 @@ def _guessed(construction: Construction, why: str, file: UserFile) -> Part:
         try:
             return construction.call()
         except Exception as error:
-            error.add_note(f"if this is not how the model is built: {command(file.target, construction.label)}")
+            edit = re.sub(r"\(\)$", "(...)", construction.label)
+            error.add_note(f"if this is not how the model is built: {command(file.target, edit)}")
+            for call in find_calls(construction.label.partition("(")[0], repository_root(file.path.resolve())):
+                error.add_note(f"  {call}")
             raise
 
     return Part(function=build, label=construction.label, guess=guess, variants=construction.variants)

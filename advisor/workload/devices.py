@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from advisor.workload.guard import replaced
@@ -37,6 +38,8 @@ class _Redirect(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
+        if func is torch.Tensor.numpy and isinstance(args[0], FakeTensor):  # refused as if it were about subclasses
+            raise DataDependentOutputException("Tensor.numpy")
         if func is torch.Tensor.type and len(args) > 1 and isinstance(args[1], str):
             args = (args[0], args[1].replace("torch.cuda.", "torch."), *args[2:])
         if any(map(_is_accelerator, args)):

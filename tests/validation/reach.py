@@ -33,7 +33,8 @@ COMMAND = (sys.executable, "-m", "advisor", "estimate")
 JOB = ("--device", "a100-sxm4-80gb", "--micro-batch", "2", "-q")  # the survey counted at two samples
 LIMIT_S = 180.0  # the surveyed rows took 8 s at most, on an idle machine
 FLAGS = ("model", "batch", "target", "loss", "call")
-_NAMED = re.compile(r"--(model|batch|input|target|loss|call)\b")
+SWITCH = "skip-failing-statements"
+_NAMED = re.compile(rf"--(model|batch|input|target|loss|call|{SWITCH})\b")
 
 
 class Kind(StrEnum):
@@ -112,7 +113,7 @@ def read_rows(path: Path) -> list[Row]:
                 repository=record["repository"],
                 commit=record["commit"],
                 path=record["path"],
-                flags={name: record[name] for name in FLAGS if record[name]},
+                flags={name: record[name] for name in FLAGS if record[name]} | {SWITCH: ""},
                 parameters=int(record["parameters"]) if record["parameters"] else None,
                 runs=record["runs"] == "yes",
             )
@@ -121,7 +122,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def attempt(row: Row, flags: Sequence[str], *, checkout: Path) -> Attempt:
-    given = [text for name in flags for text in (f"--{name}", row.flags[name])]
+    given = [text for name in flags for text in (f"--{name}", row.flags[name]) if text]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         command = [*COMMAND, row.path, *given, *JOB, "-o", str(report)]
@@ -151,9 +152,9 @@ def try_row(row: Row, *, checkout: Path) -> Outcome:
         more = [name for name in _named(last.error) if name in row.flags and name not in last.flags]
         if "loss" in more and "target" in row.flags and "target" not in last.flags:
             more.append("target")  # the row's loss compares with it
-        flags = tuple(name for name in FLAGS if name in (*last.flags, *more))
-        if not more:
-            flags = tuple(row.flags)
+        flags = tuple(name for name in (*FLAGS, SWITCH) if name in (*last.flags, *more))
+        if not more:  # everything the row knows, and what a message asked for
+            flags = tuple(name for name in (*FLAGS, SWITCH) if name in row.flags and name in (*FLAGS, *last.flags))
         if flags == last.flags:
             break
         attempts.append(attempt(row, flags, checkout=checkout))

@@ -176,3 +176,14 @@ def test_a_sparse_batch() -> None:
     )
     with pytest.raises(WorkloadError, match=r"holds a sparse_coo tensor of shape \(2, 2\)"):
         build_batch(workload, FakeTensorMode(allow_non_fake_inputs=True))
+
+
+def test_sparse_gradients() -> None:
+    workload = Workload(
+        build_model=lambda: nn.Sequential(nn.EmbeddingBag(10, 2, sparse=True)),
+        make_batch=lambda size: None,
+        compute_loss=lambda model, batch: None,  # type: ignore[arg-type,return-value]
+        make_optimizer=lambda model: None,  # type: ignore[arg-type,return-value]
+    )
+    with pytest.raises(WorkloadError, match="0 is an EmbeddingBag with sparse=True"):
+        build_model(workload)
