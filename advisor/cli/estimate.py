@@ -17,6 +17,8 @@ def estimate(
     input: flags.Input = None,
     target: flags.TargetTensor = None,
     call: flags.Call = None,
+    skip_failing_statements: flags.SkipFailing = False,
+    python: flags.Python = None,
     device: flags.Device = None,
     device_memory: flags.DeviceMemory = None,
     cluster: flags.Cluster = None,

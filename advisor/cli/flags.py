@@ -31,6 +31,16 @@ TargetTensor = Annotated[
     typer.Option("--target", metavar="FORM", help="one target tensor, written like --input; repeatable"),
 ]
 Call = Annotated[str | None, typer.Option("--call", metavar="EXPR", help="used in place of model(*batch)")]
+SkipFailing = Annotated[
+    bool,
+    typer.Option("--skip-failing-statements", help="of the file's top level, and loops and calls there that may train"),
+]
+Python = Annotated[
+    str | None,
+    typer.Option(
+        "--python", metavar="PATH", help="the interpreter that runs the file, as .venv/bin/python; by default this one"
+    ),
+]
 
 Device = Annotated[
     str | None, typer.Option("--device", metavar="NAME", help="a profile; this machine's own by default")

@@ -17,6 +17,8 @@ def measure(
     input: flags.Input = None,
     target: flags.TargetTensor = None,
     call: flags.Call = None,
+    skip_failing_statements: flags.SkipFailing = False,
+    python: flags.Python = None,
     micro_batch: flags.MicroBatch = None,
     global_batch: flags.GlobalBatch = None,
     option: flags.Options = None,

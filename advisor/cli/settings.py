@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # What is built: needed before the user's file is loaded, so its own ADVISOR can't say it.
-TARGET_SETTINGS = ("model", "batch", "loss", "optimizer", "input", "target", "call", "time_limit", "memory_limit")
+TARGET_SETTINGS = (
+    *("model", "batch", "loss", "optimizer", "input", "target", "call", "skip_failing_statements", "python"),
+    *("time_limit", "memory_limit"),
+)
 REQUEST_SETTINGS = (
     *("device", "device_memory", "cluster", "max_devices", "micro_batch", "global_batch", "samples", "tokens", "steps"),
     *("deadline", "budget", "price", "lr", "fine_tune", "sequence_lengths", "option", "plan", "measure"),
@@ -230,6 +233,8 @@ def target_spec(merged: Merged, *, target: str) -> TargetSpec:
         loss=merged.text("loss"),
         optimizer=merged.text("optimizer"),
         call=merged.text("call"),
+        skip_failing_statements=merged.parsed("skip_failing_statements", _truth) or False,
+        python=merged.text("python"),
         limits=limits,
     )
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from typing import Any, Self
 
-from advisor.errors import WorkloadError
+from advisor.errors import UsageError, WorkloadError
 from advisor.measure.result import Measurement, Outcome
 from advisor.options.base import Recipe
 from advisor.session import messages
@@ -16,6 +19,9 @@ from advisor.workload.target import Limits, TargetSpec, parse_target
 _OUTPUT_SHOWN = 5  # lines the user's code printed last, under an error
 # Importing torch takes 2 s on an idle machine and has taken 11 s on a busy one.
 _START_LIMIT_S = 120.0
+# The oldest torch whose traces were compared with runs.
+MINIMUM_TORCH = (2, 11)
+_NEEDS = "an interpreter of Python 3.11 or newer with torch 2.11 or newer serves, as in --python .venv/bin/python"
 
 _OUTCOMES = {
     Cause.TIME_LIMIT: Outcome.TIMED_OUT,
@@ -24,7 +30,8 @@ _OUTCOMES = {
     Cause.DIED: Outcome.CRASHED,
 }
 _HINTS = {
-    Cause.TIME_LIMIT: "put what trains, downloads or waits under `if __name__ == '__main__':`, or raise the time limit",
+    Cause.TIME_LIMIT: "put what trains, downloads or waits under `if __name__ == '__main__':`, leave it out with "
+    "--skip-failing-statements, or raise the time limit with --time-limit",
     Cause.MEMORY_LIMIT: "data sets and trained weights are not needed: load them under `if __name__ == '__main__':`",
     Cause.KILLED: "run it where more memory is free",
     Cause.DIED: "run the file with python itself to see what ends it",
@@ -89,12 +96,18 @@ class ChildSession:
         self.close()
 
     def _loaded_child(self) -> tuple[ChildProcess, WorkloadDescription]:
-        child = ChildProcess(memory_limit_bytes=self._limits.memory_bytes)
+        python = self._spec.python
+        child = ChildProcess(memory_limit_bytes=self._limits.memory_bytes, python=interpreter(python))
         try:
             started = child.ask(messages.Start(), time_limit_s=_START_LIMIT_S)
+            if isinstance(started, Death | messages.Crashed) and python is not None:
+                output = started.output if isinstance(started, Death) else started.traceback
+                raise WorkloadError(
+                    f"{python} can't run advisor: {(output.splitlines() or ['it ended'])[-1]}", hint=_NEEDS
+                )
             if isinstance(started, Death):
                 raise RuntimeError(f"the child process {started.reason} before it was ready:\n{started.output}")
-            _result(started)
+            _check_torch(_result(started).torch, python)
             return child, self._ask(child, messages.Load(spec=self._spec), doing=f"loading {self._spec.target}")
         except BaseException:
             child.close()
@@ -111,6 +124,25 @@ class ChildSession:
             f"{doing}: your code {answer.reason}{where}{f', after printing{printed}' if printed else ''}",
             hint=_HINTS[answer.cause],
         )
+
+
+def interpreter(python: str | None) -> str:
+    """The path of the interpreter that `--python` names: a file, or a command that the shell would find."""
+    if python is None:
+        return sys.executable
+    found = shutil.which(python)
+    if found is None:
+        raise UsageError(f"--python {python}: no such program", hint="a virtual environment has one: .venv/bin/python")
+    return os.path.abspath(found)  # not resolved: the link is what makes it the environment's  # noqa: PTH100
+
+
+def _check_torch(version: str | None, python: str | None) -> None:
+    name = python or sys.executable
+    if version is None:
+        raise WorkloadError(f"{name} has no torch", hint="pip install torch; or name another interpreter with --python")
+    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
+    if numbers < MINIMUM_TORCH:
+        raise WorkloadError(f"{name} has torch {version}", hint=_NEEDS)
 
 
 def _result(answer: Any) -> Any:

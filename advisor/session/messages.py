@@ -49,6 +49,8 @@ class Measure:
 class Started:
     """Ready to load."""
 
+    torch: str | None  # its version; None where the interpreter has none
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:

@@ -25,6 +25,17 @@ _END_WAIT_S = 5.0  # for the kernel to take a killed process away
 _OUTPUT_KEPT = 16_384  # bytes of what the user's code printed last
 # Our limit must bite before the kernel picks a victim of its own.
 _SHARE_OF_FREE_MEMORY = 0.9
+# Only our package crosses, not its folder: beside it lie our own dependencies, which the user's file must not find. In
+# safe-path mode, so that no file of the user's hides a module of Python itself.
+_START = """\
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location(
+    "advisor", {package!r} + "/__init__.py", submodule_search_locations=[{package!r}])
+sys.modules["advisor"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["advisor"])
+from advisor.session.serve import main
+main()
+"""
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in ', re.MULTILINE)
 
 
@@ -48,19 +59,17 @@ class Death:
 class ChildProcess:
     """Starts the server and asks it; every way it can end is a `Death`, and `close` leaves nothing behind."""
 
-    def __init__(self, *, memory_limit_bytes: int | None) -> None:
+    def __init__(self, *, memory_limit_bytes: int | None, python: str = sys.executable) -> None:
         self._memory_limit = memory_limit_bytes or _free_memory()
         self._output = bytearray()
         self.closed = False
         request_read, self._requests = os.pipe()
         self._replies, reply_write = os.pipe()
-        # Appended, and in safe-path mode, so that neither our folder nor the user's hides a module of Python itself.
-        root = str(Path(__file__).parents[2])
-        start = f"import sys; sys.path.append({root!r}); from advisor.session.serve import main; main()"
+        start = _START.format(package=str(Path(__file__).parents[1]))
         fds = (request_read, reply_write)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-u", "-c", start, *map(str, fds), str(os.getpid())],
+                [python, "-P", "-u", "-c", start, *map(str, fds), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

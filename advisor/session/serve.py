@@ -70,10 +70,10 @@ class _Server:
             return messages.Crashed(traceback=traceback.format_exc())
 
     def _answer(self, request: object) -> object:
+        if isinstance(request, messages.Start):
+            return messages.Started(torch=_torch_version())
         from advisor.workload.loader import load, refined
 
-        if isinstance(request, messages.Start):
-            return messages.Started()
         if isinstance(request, messages.Load):
             self._loaded = load(request.spec)
             return self._loaded[1]
@@ -85,6 +85,18 @@ class _Server:
             return messages.Traced(trace=trace, description=self._loaded[1])
         assert isinstance(request, messages.Measure)
         return measure_recipe(workload, request.recipe, time_limit_s=request.time_limit_s)
+
+
+def _torch_version() -> str | None:
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return None
+    import advisor.workload.loader  # noqa: F401 (here, so that the limits count the user's code alone)
+
+    return str(torch.__version__)
 
 
 if __name__ == "__main__":

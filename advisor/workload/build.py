@@ -13,9 +13,12 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from advisor.errors import WorkloadError
 from advisor.workload.checks import check_model
+from advisor.workload.devices import accelerators_mean_cpu
 from advisor.workload.spec import Workload
 
 # Smaller tensors keep their values: constructors read them (schedules, tables, masks).
@@ -92,26 +95,49 @@ def _skip_large_initialisers() -> Iterator[None]:
 
 def build_model(workload: Workload) -> torch.nn.Module:
     """The model as the user's code builds it, with large tensors uninitialised, in training mode."""
-    with _skip_large_fills(), _skip_large_initialisers():
+    with accelerators_mean_cpu(), _skip_large_fills(), _skip_large_initialisers():
         model = workload.build_model()
     check_model(model)
+    _refuse_sparse_gradients(model)
     return model.train()
+
+
+def _refuse_sparse_gradients(model: torch.nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag) and module.sparse:
+            raise WorkloadError(
+                f"{name} is an {type(module).__name__} with sparse=True: its gradient holds the rows that a batch "
+                "looks up, and their number depends on its values",
+                hint="advisor measure runs it as it is; with sparse=False it is traced, and takes more memory",
+            )
 
 
 def build_batch(workload: Workload, mode: FakeTensorMode) -> Any:
     """One micro-batch as fake tensors: made under fake tensors, or for real where the user's code can't be."""
     size = workload.execution.micro_batch_size
-    try:
-        with mode:
-            return workload.make_batch(size)
-    except Exception:  # numpy, .item(), ...: make it for real
-        with _skip_large_fills():
-            return fake_batch(workload.make_batch(size), mode)
+    with accelerators_mean_cpu():
+        try:
+            with mode:
+                batch = workload.make_batch(size)
+        except Exception:  # numpy, .item(), ...: make it for real
+            with _skip_large_fills():
+                batch = fake_batch(workload.make_batch(size), mode)
+    _refuse_sparse(batch)
+    return batch
+
+
+def _refuse_sparse(batch: Any) -> None:
+    for tensor in pytree.tree_leaves(batch):
+        if isinstance(tensor, torch.Tensor) and tensor.layout is not torch.strided:
+            raise WorkloadError(
+                f"the batch holds a {str(tensor.layout).removeprefix('torch.')} tensor of shape {tuple(tensor.shape)}, "
+                "and what its kernels allocate depends on its values",
+                hint="advisor measure runs it as it is; a dense one, as in --batch '(x, adj.to_dense())', is traced "
+                "and takes more memory",
+            )
 
 
 def fake_batch(batch: Any, mode: FakeTensorMode) -> Any:
-    from torch.utils import _pytree as pytree
-
     return pytree.tree_map_only(torch.Tensor, lambda t: _to_fake(t, mode), batch)
 
 

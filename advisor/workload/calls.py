@@ -20,7 +20,7 @@ _MAX_WIDTH = 110
 def find_calls(name: str, root: Path) -> list[str]:
     """`train.py:45: UNet(n_channels=3, n_classes=args.classes)`, those with literals alone first."""
     found: list[tuple[bool, str]] = []
-    for path in _python_files(root):
+    for path in python_files(root):
         for call in _calls_in(path, name):
             arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
             text = ast.unparse(call)
@@ -51,7 +51,7 @@ def _is_literal(node: ast.expr) -> bool:
     return True
 
 
-def _python_files(root: Path) -> Iterator[Path]:
+def python_files(root: Path) -> Iterator[Path]:
     count = 0
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = sorted(s for s in subfolders if s not in _SKIPPED_FOLDERS and not s.startswith("."))

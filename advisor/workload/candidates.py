@@ -23,6 +23,7 @@ from advisor.workload.constructors import (
     Construction,
     default_construction,
     is_a,
+    is_users,
     required_parameters,
     signature,
     template,
@@ -32,8 +33,10 @@ from advisor.workload.failures import shown
 from advisor.workload.importing import import_file, repository_root
 from advisor.workload.parts import Part
 from advisor.workload.spec import Guess
+from advisor.workload.statements import Skipping
 
 _LOSS_LIKE = re.compile(r"loss|criterion", re.IGNORECASE)
+_ADVERSARIAL = re.compile(r"discriminator|critic", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,7 @@ class UserFile:
     path: Path
     module_name: str
     names: Mapping[str, Any]
+    skipped: tuple[str, ...] = ()  # statements left out of its import, and why
 
     @property
     def source(self) -> str:
@@ -63,7 +67,8 @@ def named_model(text: str, file: UserFile, *, flag: str = "--model") -> Part:
     try:
         value = expression()
     except (NameError, AttributeError) as error:
-        raise WorkloadError(f"{flag} {text}: {error} in {shown(file.path)}", hint=_choices(file)) from None
+        left_out = f", whose lines {'; '.join(file.skipped)} were left out" if file.skipped else ""
+        raise WorkloadError(f"{flag} {text}: {error} in {shown(file.path)}{left_out}", hint=_choices(file)) from None
     return _model_of(value, text, file)
 
 
@@ -80,9 +85,11 @@ def _model_of(value: Any, text: str, file: UserFile) -> Part:
     return Part(function=construction.call, label=construction.label, variants=construction.variants)
 
 
-def open_file(path: Path, *, target: str) -> UserFile:
-    module = import_file(path)
-    return UserFile(target=target, path=path, module_name=module.__name__, names=vars(module))
+def open_file(path: Path, *, target: str, skip_failing: bool = False) -> UserFile:
+    skipping = Skipping() if skip_failing else None
+    module = import_file(path, skipping=skipping)
+    skipped = tuple(skipping.skipped) if skipping else ()
+    return UserFile(target=target, path=path, module_name=module.__name__, names=vars(module), skipped=skipped)
 
 
 def _beside(path: Path, file: UserFile) -> Path:
@@ -99,7 +106,7 @@ def found_model(file: UserFile) -> Part:
     if len(roots) > 1:
         raise WorkloadError(
             f"{shown(file.path)} defines {len(roots)} models, and nothing says which one is trained: "
-            + ", ".join(signature(root) for root in roots),
+            + ", ".join(root.__name__ for root in roots),
             hint=_choices(file),
         )
     construction = default_construction(roots[0], file.names) if roots else None
@@ -115,8 +122,28 @@ def found_model(file: UserFile) -> Part:
         )
     if roots:
         raise _needs_arguments(roots[0], file)
-    raise WorkloadError(
-        f"{shown(file.path)} defines no nn.Module and no function that builds one",
+    raise _no_model(file)
+
+
+def _no_model(file: UserFile) -> WorkloadError:
+    import torch
+
+    message = f"{shown(file.path)} defines no nn.Module and no function that builds one"
+    if file.skipped:
+        message += f"; left out: {'; '.join(file.skipped)}"
+    imported = [
+        value
+        for value in file.names.values()
+        if isinstance(value, type)
+        and issubclass(value, torch.nn.Module)
+        and value.__module__ != file.module_name
+        and is_users(value)
+    ]
+    if imported:
+        lines = [f"  {command(file.target, template(value, file.names))}" for value in imported]
+        return WorkloadError(f"{message}; it imports some", hint="\n".join(["name the one that is trained:", *lines]))
+    return WorkloadError(
+        message,
         hint=f"name what builds it: {command(file.target, 'build_the_model(...)')}, or write build_model() in the file",
     )
 
@@ -128,7 +155,10 @@ def _guessed(construction: Construction, why: str, file: UserFile) -> Part:
         try:
             return construction.call()
         except Exception as error:
-            error.add_note(f"if this is not how the model is built: {command(file.target, construction.label)}")
+            edit = re.sub(r"\(\)$", "(...)", construction.label)
+            error.add_note(f"if this is not how the model is built: {command(file.target, edit)}")
+            for call in find_calls(construction.label.partition("(")[0], repository_root(file.path.resolve())):
+                error.add_note(f"  {call}")
             raise
 
     return Part(function=build, label=construction.label, guess=guess, variants=construction.variants)
@@ -149,7 +179,8 @@ def root_classes(file: UserFile) -> list[type[Any]]:
     for kind in ("LightningModule", "PreTrainedModel"):
         if preferred := [root for root in roots if is_a(root, kind)]:
             return preferred
-    return roots
+    # Without a constructor of its own a class holds no parameters: post-processing, most often.
+    return [root for root in roots if root.__init__ is not torch.nn.Module.__init__] or roots
 
 
 def _used_classes(tree: ast.Module, classes: frozenset[str]) -> set[str]:
@@ -175,11 +206,15 @@ def zero_argument_factories(file: UserFile) -> list[Callable[[], Any]]:
         and inspect.isfunction(value)
         and value.__module__ == file.module_name
         and not required_parameters(value)
-        and _returns_module(functions[name], file.names)
+        and _returns_module(name, functions, file.names)
     ]
 
 
-def _returns_module(function: ast.FunctionDef, names: Mapping[str, Any]) -> bool:
+def _returns_module(name: str, functions: Mapping[str, ast.FunctionDef], names: Mapping[str, Any]) -> bool:
+    """By its annotation, or by what it returns: a class called, or another function of the file that returns one."""
+    function = functions[name]
+    if function.returns is not None and _is_module_class(function.returns, names):
+        return True
     returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
     assigned = {
         target.id: node.value
@@ -188,8 +223,16 @@ def _returns_module(function: ast.FunctionDef, names: Mapping[str, Any]) -> bool
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    values = [assigned.get(value.id, value) if isinstance(value, ast.Name) else value for value in returned]
-    return any(isinstance(value, ast.Call) and _is_module_class(value.func, names) for value in values)
+    others = {key: value for key, value in functions.items() if key != name}
+    for value in (assigned.get(node.id, node) if isinstance(node, ast.Name) else node for node in returned):
+        if not isinstance(value, ast.Call):
+            continue
+        if isinstance(value.func, ast.Name) and value.func.id in others:
+            if _returns_module(value.func.id, others, names):
+                return True
+        elif _is_module_class(value.func, names):
+            return True
+    return False
 
 
 def _is_module_class(node: ast.expr, names: Mapping[str, Any]) -> bool:
@@ -239,12 +282,25 @@ def _fields(default_config: Callable[[], Any]) -> str:
 
 
 def _choices(file: UserFile) -> str | None:
-    choices: list[Callable[..., Any]] = [*root_classes(file), *zero_argument_factories(file)]
+    roots = root_classes(file)
+    choices: list[Callable[..., Any]] = [*roots, *zero_argument_factories(file)]
     if not choices:
         return None
     made = [default_construction(choice, file.names) for choice in choices]
     texts = [m.label if m else template(choice, file.names) for m, choice in zip(made, choices, strict=True)]
-    return "\n".join(["choose one:", *(f"  {command(file.target, text)}" for text in texts)])
+    lines = [f"  {command(file.target, text)}" for text in texts]
+    adversaries = [root for root in roots if _ADVERSARIAL.search(root.__name__)]
+    generators = [root for root in roots if root not in adversaries]
+    if adversaries and generators:
+        pair = ", ".join(template(root, file.names) for root in (generators[0], adversaries[0]))
+        lines.append("or, where they train together, a step of both with one loss:")
+        built = command(file.target, f"nn.ModuleList([{pair}])")
+        lines.append(f"  {built} --loss 'model[1](model[0](*batch)).mean()'")
+    needing = [choice for m, choice in zip(made, choices, strict=True) if m is None]
+    root = repository_root(file.path.resolve())
+    if calls := [call for choice in needing for call in find_calls(choice.__name__, root)[:2]]:
+        lines += ["calls found in the repository:", *(f"  {call}" for call in calls)]
+    return "\n".join(["choose one:", *lines])
 
 
 def command(target: str, model: str) -> str:

@@ -67,7 +67,7 @@ def config_class(
         return annotated if _is_config(annotated) else None
     if parameter.annotation is not parameter.empty or parameter.name not in _CONFIG_PARAMETERS:
         return None
-    around = {value for value in names.values() if _is_config(value) and _is_users(value)}
+    around = {value for value in names.values() if _is_config(value) and is_users(value)}
     return around.pop() if len(around) == 1 else None
 
 
@@ -91,7 +91,7 @@ def _is_config(value: object) -> bool:
     return (dataclasses.is_dataclass(value) or named) and not hasattr(value, "forward")
 
 
-def _is_users(value: type[Any]) -> bool:
+def is_users(value: type[Any]) -> bool:
     try:
         return origin(inspect.getfile(value)) is Origin.USER
     except (TypeError, OSError):  # built in, or its module is gone

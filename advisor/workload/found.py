@@ -44,9 +44,10 @@ class FoundOptimizer:
     def __call__(self, model: Any) -> torch.optim.Optimizer:
         part = assumed_optimizer("nothing says which optimizer trains it")
         if is_a(type(model), "LightningModule"):
+            lightning.attach_trainer(model)
             try:
                 configured = model.configure_optimizers()
-            except Exception as error:  # self.trainer, a scheduler that wants the number of steps
+            except Exception as error:  # a datamodule, a callback
                 part = assumed_optimizer(f"configure_optimizers() needs what is not here: {error}")
             else:
                 self.label = "configure_optimizers()"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import json
@@ -26,14 +27,21 @@ _LANGUAGE_MODEL = re.compile(r"For(CausalLM|MaskedLM|PreTraining|ConditionalGene
 _T5_LENGTH = 512
 
 
-def read_config(path: Path, *, inputs: Sequence[str] = ()) -> Source:
-    """`inputs`: at most one short form that stands for the token ids (a length, a vocabulary) or the image."""
+def read_config(path: Path, *, inputs: Sequence[str] = (), model: str | None = None) -> Source:
+    """The class that trains, of the sizes the configuration states.
+
+    Args:
+        path: the `config.json`.
+        inputs: at most one short form that stands for the token ids (a length, a vocabulary) or the image.
+        model: a class of transformers instead of the one that `architectures` names.
+    """
     if not path.is_file():
         raise WorkloadError(f"no such file: {path}")
     transformers = _transformers(path)
     content = path.read_bytes()
-    config = _config(transformers, _fields(path, content), path)
-    kind, why = _model_class(transformers, config, path)
+    named = _named_class(transformers, model) if model is not None else None
+    config = _config(transformers, _fields(path, content), path, named)
+    kind, why = (named, None) if named is not None else _model_class(transformers, config, path)
     label = f"{kind.__name__}({type(config).__name__}) of {shown(path)}"
     guess = Guess(what="model", chosen=kind.__name__, why=why, flag="--model") if why else None
     forms, batch_why = _forms(kind, config, inputs, path)
@@ -72,6 +80,15 @@ def _transformers(path: Path) -> Any:
         ) from None
 
 
+def _named_class(transformers: Any, name: str) -> Any:
+    kind = getattr(transformers, name, None) if name.isidentifier() else None
+    if getattr(kind, "config_class", None) is not None:
+        return kind
+    close = difflib.get_close_matches(name, dir(transformers), n=3)
+    hint = f"did you mean {' or '.join(close)}?" if close else "a class, as in --model BertForMaskedLM"
+    raise WorkloadError(f"--model {name}: transformers {transformers.__version__} has no such model", hint=hint)
+
+
 def _fields(path: Path, content: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(content)
@@ -82,16 +99,16 @@ def _fields(path: Path, content: bytes) -> dict[str, Any]:
     return fields
 
 
-def _config(transformers: Any, fields: dict[str, Any], path: Path) -> Any:
+def _config(transformers: Any, fields: dict[str, Any], path: Path, named: Any) -> Any:
     known = transformers.CONFIG_MAPPING
     model_type = fields.get("model_type")
-    if model_type is None:  # configurations older than transformers 3 name the class only
-        kinds = [getattr(transformers, name, None) for name in fields.get("architectures") or ()]
+    if model_type is None:  # configurations older than transformers 3 name the class at most
+        kinds = [named, *(getattr(transformers, name, None) for name in fields.get("architectures") or ())]
         config_class = next((kind.config_class for kind in kinds if kind is not None), None)
         if config_class is None:
             raise WorkloadError(
                 f"{shown(path)} has no model_type and no architectures: nothing says which model it is of",
-                hint='add the field, as in "model_type": "bert"',
+                hint='add the field, as in "model_type": "bert"; or name the class, as in --model BertForMaskedLM',
             )
     elif model_type in known:
         config_class = known[model_type]

@@ -25,6 +25,7 @@ def training_step(model: Any, batch: Any) -> torch.Tensor:
             hint="give the loss of one of its networks: --loss 'EXPR'",
         )
     without_logging(model)
+    attach_trainer(model)
     count = len(inspect.signature(model.training_step).parameters)
     result = model.training_step(*(batch, 0)[:count])
     loss = result.get("loss") if isinstance(result, Mapping) else result
@@ -46,6 +47,47 @@ def without_logging(model: Any) -> None:
         if any(base.__name__ == "Metric" for base in type(module).__mro__):
             module.forward = module.compute = lambda *args, **options: torch.zeros(())
             module.update = module.reset = lambda *args, **options: None
+
+
+class _Nowhere:
+    """A logger that takes everything and does nothing: `self.logger.experiment.add_scalar(...)`."""
+
+    def __getattr__(self, name: str) -> _Nowhere:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *args: object, **options: object) -> _Nowhere:
+        return self
+
+
+class StandInTrainer:
+    """What models ask their Trainer: one process, at its first step. None of it changes what a step allocates."""
+
+    # Lightning trains 1000 epochs where nobody says how many; schedulers only need a number above zero.
+    max_epochs = estimated_stepping_batches = 1000
+    max_steps = -1
+    num_training_batches = accumulate_grad_batches = 1
+    world_size = num_devices = num_nodes = 1
+    current_epoch = global_step = global_rank = local_rank = 0
+    training = is_global_zero = True
+    sanity_checking = is_last_batch = False
+    gradient_clip_val = None
+    lr_scheduler_configs: tuple[object, ...] = ()
+    logger = _Nowhere()
+    loggers: tuple[object, ...] = (logger,)
+
+    def print(self, *args: object, **options: object) -> None:
+        """A step prints nothing."""
+
+
+_TRAINER = StandInTrainer()  # some versions of Lightning hold it weakly
+
+
+def attach_trainer(model: Any) -> None:
+    """`self.trainer` for a model that no Trainer runs: learning-rate schedules ask it for the number of steps."""
+    if getattr(model, "_trainer", None) is None:
+        model.trainer = _TRAINER
 
 
 def only_optimizer(configured: Any, name: str) -> torch.optim.Optimizer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from advisor.workload import hooks
 from advisor.workload.batches import filled_tokens, flattened, given_inputs, missing_batch, with_targets
 from advisor.workload.build import build_model
 from advisor.workload.candidates import UserFile, found_model, named_model, open_file
+from advisor.workload.devices import accelerators_mean_cpu
 from advisor.workload.expressions import namespace
 from advisor.workload.failures import user_code
 from advisor.workload.found import FoundLoss, FoundOptimizer
@@ -27,7 +29,7 @@ from advisor.workload.importing import import_module
 from advisor.workload.losses import given_loss, model_call
 from advisor.workload.optimizers import checked, given_optimizer
 from advisor.workload.parts import Builder, Part, Source
-from advisor.workload.spec import Workload, WorkloadDescription
+from advisor.workload.spec import Guess, Workload, WorkloadDescription
 from advisor.workload.target import Target, TargetKind, TargetSpec, parse_target
 from advisor.workload.timm import timm_source
 
@@ -36,15 +38,14 @@ _VERSIONED = ("torch", "transformers", "timm", "lightning", "pytorch_lightning",
 
 def load(spec: TargetSpec) -> tuple[Workload, WorkloadDescription]:
     """Import, find and check; the model itself is built only where the batch can't be known without it."""
-    with user_code(f"loading {spec.target}"):
+    with _devices(), user_code(f"loading {spec.target}"):
         source = _source(spec, parse_target(spec.target))
-        builder = Builder()
-        build = builder.remembering(source.model.function)
+        builder = Builder(source.model)
         batch = _batch(spec, source, builder)
         has_target = batch is not None and batch.has_target
         loss, optimizer = _loss(spec, source, has_target=has_target), _optimizer(spec, source)
         workload = Workload(
-            build_model=build,
+            build_model=builder,
             make_batch=batch.function if batch else lambda size: None,
             compute_loss=loss.function,
             make_optimizer=optimizer.function,
@@ -59,8 +60,16 @@ def load(spec: TargetSpec) -> tuple[Workload, WorkloadDescription]:
     return workload, _describe(spec, source, batch, loss, optimizer)
 
 
+def _devices() -> AbstractContextManager[None]:
+    """Files that move things to a GPU while they are imported; where there is one, they may."""
+    return nullcontext() if torch.accelerator.is_available() else accelerators_mean_cpu()
+
+
 def refined(description: WorkloadDescription, workload: Workload) -> WorkloadDescription:
-    """The description after a step has run: where the loss and the optimizer came from is known only then."""
+    """The description after a step has run: the model's size, the loss's and the optimizer's origin show only then."""
+    if isinstance(workload.build_model, Builder) and (guess := workload.build_model.guess):
+        guesses = tuple(guess if other.what == "model" else other for other in description.guesses)
+        description = replace(description, guesses=guesses)
     for what, function in (("loss", workload.compute_loss), ("optimizer", workload.make_optimizer)):
         if isinstance(function, FoundLoss | FoundOptimizer):
             guesses = tuple(guess for guess in description.guesses if guess.what != what)
@@ -72,22 +81,24 @@ def refined(description: WorkloadDescription, workload: Workload) -> WorkloadDes
 
 def _source(spec: TargetSpec, target: Target) -> Source:
     if target.kind in (TargetKind.CONFIG, TargetKind.TIMM):
-        if spec.model is not None or spec.targets:
-            flag = "--model" if spec.model is not None else "--target"
+        if spec.targets or (spec.model is not None and target.kind is TargetKind.TIMM):
+            flag = "--target" if spec.targets else "--model"
             raise UsageError(f"{flag} has no meaning beside {spec.target}", hint="--batch says what the model is fed")
         if spec.batch is not None and spec.inputs:
             raise UsageError("--batch and --input both say what the batch is", hint="give one of them")
         if target.kind is TargetKind.CONFIG:
-            return read_config(target.path, inputs=spec.inputs)
+            return read_config(target.path, inputs=spec.inputs, model=spec.model)
         return timm_source(target.location, inputs=spec.inputs)
     if target.name and spec.model is not None:
         raise UsageError(f"{spec.target} and --model {spec.model} both name the model", hint="give one of them")
-    return _file_source(spec, _opened(target), target.name or spec.model)
+    return _file_source(spec, _opened(spec, target), target.name or spec.model)
 
 
-def _opened(target: Target) -> UserFile:
+def _opened(spec: TargetSpec, target: Target) -> UserFile:
     if target.kind is TargetKind.FILE:
-        return open_file(target.path, target=target.location)
+        return open_file(target.path, target=target.location, skip_failing=spec.skip_failing_statements)
+    if spec.skip_failing_statements:
+        raise UsageError("--skip-failing-statements needs a file", hint="TARGET as FOLDER/model.py")
     module = import_module(target.location)
     if module.__file__ is None:
         raise WorkloadError(f"{target.location} is a folder of modules, not a module")
@@ -117,6 +128,7 @@ def _file_source(spec: TargetSpec, file: UserFile, named: str | None) -> Source:
         batches=hooks.other_hook(file, "batches", "batch_size"),
         evaluate=hooks.other_hook(file, "evaluate", "model"),
         settings=hooks.settings(file),
+        skipped=file.skipped,
     )
 
 
@@ -166,10 +178,16 @@ def _describe(spec: TargetSpec, source: Source, batch: Part, loss: Part, optimiz
         digest.update(b"\0" + expression.encode())
     versions = {"python": platform.python_version()}
     versions |= {name: str(sys.modules[name].__version__) for name in _VERSIONED if name in sys.modules}
+    guesses = [part.guess for part in parts.values() if part.guess]
+    if source.skipped:
+        lines = f"lines {'; '.join(source.skipped)} left out"
+        guesses.append(
+            Guess(what="import", chosen=lines, why="they fail or may train", flag="--skip-failing-statements")
+        )
     return WorkloadDescription(
         target=spec.target,
         **{name: part.label for name, part in parts.items()},
-        guesses=tuple(part.guess for part in parts.values() if part.guess),
+        guesses=tuple(guesses),
         settings=source.settings,
         variants=tuple(source.variants),
         has_batches=source.batches is not None,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from advisor.errors import WorkloadError
+from advisor.workload.guard import guarded
 from advisor.workload.spec import Guess
 
 
@@ -38,24 +39,37 @@ class Source:
     batches: Callable[[int], Any] | None = None
     evaluate: Callable[[Any], float] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    skipped: tuple[str, ...] = ()  # statements of the file that were left out, and why
+
+
+# A default this large may be there for the record and not what anybody trains: llama2.c's is 6.7 B parameters.
+LARGE_DEFAULT = 1_000_000_000
 
 
 class Builder:
-    """Builds models and remembers the last one, which expressions for the batch may name: `model.init_hidden(B)`."""
+    """Builds the model, guarded, and remembers the last one: expressions may name it (`model.init_hidden(B)`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, part: Part) -> None:
+        self._part = part
         self._last: weakref.ref[Any] | None = None
+        self.guess = part.guess
+        self._why = part.guess.why if part.guess else ""
 
-    def remembering(self, build: Callable[[], Any]) -> Callable[[], Any]:
-        def build_model() -> Any:
-            model = build()
-            self._last = weakref.ref(model)
-            return model
-
-        return build_model
+    def __call__(self) -> Any:
+        with guarded():
+            model = self._part.function()
+        self._last = weakref.ref(model)
+        if self.guess is not None and (size := _num_parameters(model)) >= LARGE_DEFAULT:
+            why = f"{self._why}; its defaults make {size / 1e9:.1f} B parameters: is this what is trained?"
+            self.guess = replace(self.guess, why=why)
+        return model
 
     def last(self) -> Any:
         model = self._last() if self._last else None
         if model is None:
             raise WorkloadError("the batch names `model`, and no model is built yet")
         return model
+
+
+def _num_parameters(model: Any) -> int:
+    return sum(p.numel() for p in model.parameters()) if hasattr(model, "parameters") else 0

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from advisor.errors import MeasurementError
 from advisor.workload.checks import check_loss, check_model
+from advisor.workload.devices import accelerators_mean_cpu
 from advisor.workload.spec import Execution, Phase, Workload
 
 OnPhase = Callable[[Phase, int], None]  # (phase that starts, number of the micro-batch)
@@ -98,7 +100,7 @@ def run_microbatch(step: Prepared, microbatch: int, total: torch.Tensor | None, 
     execution = step.execution
     with _tf32(execution):
         on_phase(Phase.FORWARD, microbatch)
-        with _autocast(execution, step.device_type), step.offload():
+        with _devices(step.model), _autocast(execution, step.device_type), step.offload():
             loss = step.compute_loss(step.model, step.batch)
             check_loss(loss, made_by=step.compute_loss)
             if execution.num_microbatches > 1:
@@ -122,6 +124,12 @@ def run_update(step: Prepared, *, on_phase: OnPhase) -> None:
             step.optimizer.step()
         on_phase(Phase.ZERO_GRAD, 0)
         step.optimizer.zero_grad(set_to_none=True)
+
+
+def _devices(model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+    """A trace runs code for a GPU on CPU tensors; a measurement runs it as it is."""
+    fake = any(isinstance(parameter, FakeTensor) for parameter in model.parameters())
+    return accelerators_mean_cpu() if fake else contextlib.nullcontext()
 
 
 def move(batch: Any, device: str) -> Any:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from advisor.errors import UsageError, WorkloadError
+from advisor.workload.calls import python_files
 
 DTYPES = {
     "bool": "bool",
@@ -26,6 +27,8 @@ DTYPES = {
 LOSSES = ("ce", "mse", "bce", "nll", "l1")
 OPTIMIZERS = ("adamw", "adam", "sgd", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "asgd", "adafactor")
 
+_MODULE_CLASS = re.compile(r"^class \w+\(.*(?:Module|PreTrainedModel)\b.*\)\s*:", re.MULTILINE)
+_MAX_LISTED = 10
 _FORM = re.compile(
     r"(?P<dtype>\w+?)"
     r"(?:\[(?P<low>[^,\]]+),(?P<high>[^,\)]+)\))?"
@@ -57,6 +60,8 @@ class TargetSpec:
     loss: str | None = None  # --loss: a name of LOSSES or an expression
     optimizer: str | None = None  # --optimizer: a name of OPTIMIZERS or an expression
     call: str | None = None  # --call: expression used instead of model(*batch)
+    skip_failing_statements: bool = False  # --skip-failing-statements
+    python: str | None = None  # --python: the interpreter that runs the file, in place of this one
     limits: Limits = field(default_factory=Limits)
 
     def command(self, *more: str) -> str:
@@ -64,15 +69,17 @@ class TargetSpec:
         return " ".join(["advisor assess", shlex.quote(self.target), *self._flags(), *more])
 
     def _flags(self) -> list[str]:
-        pairs = (text.partition(" ") for text in self.expressions())
-        return [f"{flag} {shlex.quote(value)}" for flag, _, value in pairs]
+        pairs = [text.partition(" ") for text in self.expressions()]
+        pairs += [("--python", " ", self.python)] if self.python else []
+        return [f"{flag} {shlex.quote(value)}" if value else flag for flag, _, value in pairs]
 
     def expressions(self) -> tuple[str, ...]:
         """What was said beside TARGET, as the flags were typed: part of the input's identity."""
         given = [("model", self.model), ("batch", self.batch), ("loss", self.loss)]
         given += [("optimizer", self.optimizer), ("call", self.call)]
         given += [("input", text) for text in self.inputs] + [("target", text) for text in self.targets]
-        return tuple(f"--{flag} {text}" for flag, text in given if text is not None)
+        texts = [f"--{flag} {text}" for flag, text in given if text is not None]
+        return (*texts, "--skip-failing-statements") if self.skip_failing_statements else tuple(texts)
 
 
 class TargetKind(StrEnum):
@@ -129,9 +136,24 @@ def _existing_file(path: Path) -> Path:
 
 def _config_in(folder: Path) -> Path:
     config = folder / "config.json"
-    if not config.is_file():
-        raise WorkloadError(f"{folder} is a folder without a config.json", hint="name the model file: FOLDER/model.py")
-    return config
+    if config.is_file():
+        return config
+    files = sorted((p for p in python_files(folder) if _MODULE_CLASS.search(_text(p))), key=lambda p: (len(p.parts), p))
+    if not files:
+        raise WorkloadError(f"{folder} is a folder without a config.json and without a file that defines an nn.Module")
+    lines = ["name one:", *(f"  advisor assess {shlex.quote(str(path))}" for path in files[:_MAX_LISTED])]
+    more = [f"  and {len(files) - _MAX_LISTED} more"] if len(files) > _MAX_LISTED else []
+    raise WorkloadError(
+        f"{folder} is a folder without a config.json, and {len(files)} of its files define models",
+        hint="\n".join([*lines, *more]),
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

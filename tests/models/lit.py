@@ -10,13 +10,20 @@ except ImportError:
 
     class LightningModule(nn.Module):
         automatic_optimization = True
+        _trainer = None
 
         def log(self, name, value, **options):
             raise RuntimeError("self.log needs a Trainer")
 
         @property
         def trainer(self):
-            raise RuntimeError("not attached to a Trainer")
+            if self._trainer is None:
+                raise RuntimeError("not attached to a Trainer")
+            return self._trainer
+
+        @trainer.setter
+        def trainer(self, trainer):
+            self._trainer = trainer
 
 
 class LitClassifier(LightningModule):
@@ -45,6 +52,15 @@ class LitWarmUp(LitClassifier):
     def configure_optimizers(self):
         steps = self.trainer.estimated_stepping_batches
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.learning_rate)
+        return [optimizer], [torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=steps)]
+
+
+class LitWithData(LitClassifier):
+    """Its schedule asks for the data, which only a job has."""
+
+    def configure_optimizers(self):
+        steps = len(self.trainer.datamodule.train_dataloader())
+        optimizer = torch.optim.SGD(self.parameters(), lr=self.learning_rate)
         return [optimizer], [torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=steps)]
 
 

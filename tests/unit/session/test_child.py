@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from user_files import MODELS
 
-from advisor.errors import WorkloadError
+from advisor.errors import UsageError, WorkloadError
 from advisor.measure.result import Outcome
 from advisor.options.base import Recipe
-from advisor.session.child import ChildSession
+from advisor.session.child import ChildSession, _check_torch, interpreter
 from advisor.trace.records import TraceTarget
 from advisor.workload.target import Limits, TargetSpec
 
@@ -66,3 +70,47 @@ def test_a_missing_file_needs_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("advisor.session.child.ChildProcess", None)
     with pytest.raises(WorkloadError, match="no such file"):
         ChildSession(spec("no_such_model.py"))
+
+
+# ---- --python -------------------------------------------------------------------------------------------------------
+
+
+def test_an_interpreter_is_a_file_or_a_command() -> None:
+    assert interpreter(None) == interpreter(sys.executable) == sys.executable
+    assert Path(interpreter("sh")).is_absolute()
+    with pytest.raises(UsageError, match="--python no/such/python: no such program"):
+        interpreter("no/such/python")
+
+
+def test_the_users_own_interpreter(tmp_path: Path) -> None:
+    link = tmp_path / "bin" / "python"
+    link.parent.mkdir()
+    link.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    link.chmod(0o755)
+    with ChildSession(replace(spec("mlp.py"), python=str(link))) as session:
+        assert session.description.versions["python"] == platform.python_version()
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo 'ImportError: cannot import name StrEnum' >&2; exit 1", "can't run advisor: ImportError: cannot import"),
+        (f'exec {sys.executable} -S "$@"', "python has no torch"),
+    ],
+)
+def test_an_interpreter_that_does_not_serve(tmp_path: Path, script: str, message: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    with pytest.raises(WorkloadError) as caught:
+        ChildSession(replace(spec("mlp.py"), python=str(python)))
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(("version", "serves"), [("2.13.0+cpu", True), ("2.11.0", True), ("2.4.1+cu121", False)])
+def test_the_version_of_torch(version: str, serves: bool) -> None:
+    if serves:
+        _check_torch(version, None)
+        return
+    with pytest.raises(WorkloadError, match=r"py has torch 2.4.1\+cu121"):
+        _check_torch(version, "py")

@@ -20,7 +20,7 @@ from advisor.workload.batches import (
     with_targets,
 )
 from advisor.workload.expressions import namespace
-from advisor.workload.parts import Builder
+from advisor.workload.parts import Builder, Part
 from advisor.workload.target import TargetSpec, TensorForm, parse_tensor_form
 
 SCOPE = namespace({})
@@ -28,8 +28,8 @@ SCOPE = namespace({})
 
 def given(**flags: object) -> object:
     spec = TargetSpec(target="model.py", **flags)  # type: ignore[arg-type]
-    builder = Builder()
-    model = builder.remembering(lambda: nn.Linear(2, 3))()
+    builder = Builder(Part(function=lambda: nn.Linear(2, 3), label=""))
+    model = builder()
     part = given_inputs(spec, SCOPE, builder)
     assert part is not None
     made = with_targets(part, spec, SCOPE, builder).function(4)
@@ -73,7 +73,9 @@ def test_a_batch_may_name_the_model() -> None:
 
 
 def test_a_batch_that_names_a_model_before_there_is_one() -> None:
-    part = given_inputs(TargetSpec(target="model.py", batch="model"), SCOPE, Builder())
+    part = given_inputs(
+        TargetSpec(target="model.py", batch="model"), SCOPE, Builder(Part(function=lambda: None, label=""))
+    )
     assert part is not None
     with pytest.raises(WorkloadError, match="no model is built yet"):
         part.function(1)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from advisor.errors import WorkloadError
 from advisor.workload.build import LARGE_NUMEL, build_batch, build_model, make_fake
 from advisor.workload.spec import Workload
 
@@ -164,3 +165,25 @@ def test_a_batch_that_numpy_or_values_make_is_made_for_real() -> None:
     batch = build_batch(job, FakeTensorMode(allow_non_fake_inputs=True))
     assert isinstance(batch["tokens"], FakeTensor)
     assert (batch["tokens"].shape, batch["length"]) == ((2, 5), 5)
+
+
+def test_a_sparse_batch() -> None:
+    workload = Workload(
+        build_model=lambda: nn.Linear(2, 2),
+        make_batch=lambda size: (torch.randn(size, 2), torch.eye(2).to_sparse()),
+        compute_loss=lambda model, batch: None,  # type: ignore[arg-type,return-value]
+        make_optimizer=lambda model: None,  # type: ignore[arg-type,return-value]
+    )
+    with pytest.raises(WorkloadError, match=r"holds a sparse_coo tensor of shape \(2, 2\)"):
+        build_batch(workload, FakeTensorMode(allow_non_fake_inputs=True))
+
+
+def test_sparse_gradients() -> None:
+    workload = Workload(
+        build_model=lambda: nn.Sequential(nn.EmbeddingBag(10, 2, sparse=True)),
+        make_batch=lambda size: None,
+        compute_loss=lambda model, batch: None,  # type: ignore[arg-type,return-value]
+        make_optimizer=lambda model: None,  # type: ignore[arg-type,return-value]
+    )
+    with pytest.raises(WorkloadError, match="0 is an EmbeddingBag with sparse=True"):
+        build_model(workload)

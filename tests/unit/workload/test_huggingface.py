@@ -124,6 +124,16 @@ def test_configurations_that_say_too_little(read: Any, fields: dict[str, Any], m
     assert message in caught.value.message
 
 
+def test_a_class_that_the_user_names(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(BERT))  # as before transformers 3: no model_type
+    source = read_config(path, model="BertForMaskedLM")
+    assert (source.name, source.model.guess) == ("BertForMaskedLM", None)
+    with pytest.raises(WorkloadError, match=r"has no such model") as caught:
+        read_config(path, model="BertForMaskedML")
+    assert "BertForMaskedLM" in (caught.value.hint or "")
+
+
 def test_no_configuration(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text("{")

@@ -96,7 +96,16 @@ def test_a_loss_by_name_in_forward_is_no_guess(spec: Spec) -> None:
             {"inputs": ("f32:1x28x28",), "targets": ("i64[0,10)",)},
             {"loss": "training_step(batch, 0)", "optimizer": "configure_optimizers()"},
         ),
-        ("lit.py:LitWarmUp", {"batch": "torch.rand(B, 784), torch.arange(B)"}, {"loss": "training_step(batch, 0)"}),
+        (
+            "lit.py:LitWarmUp",  # asks the Trainer
+            {"batch": "torch.rand(B, 784), torch.arange(B)"},
+            {"loss": "training_step(batch, 0)", "optimizer": "configure_optimizers()"},
+        ),
+        (
+            "lit.py:LitWithData",  # asks for more than there is
+            {"batch": "torch.rand(B, 784), torch.arange(B)"},
+            {"optimizer": "torch.optim.AdamW, torch's defaults"},
+        ),
         ("gan.py", {"model": "Generator", "inputs": ("f32:100",), "loss": "-Discriminator(4)(out).mean()"}, {}),
         ("mlp.py", {"loss": "F.cross_entropy(out, target)"}, {"loss": "F.cross_entropy(out, target)"}),
         ("mlp.py", {"inputs": ("f32:64",), "targets": ("i64[0,10)",)}, {"loss": "compute_loss(model, batch)"}),

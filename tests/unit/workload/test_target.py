@@ -25,6 +25,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("")
+    for name, source in (
+        ("a.py", "class Net(nn.Module):\n"),
+        ("b/c.py", "class Lit(LightningModule):\n"),
+        ("d.py", ""),
+    ):
+        path = tmp_path / "nets" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(source)
+    (tmp_path / "empty").mkdir()
     return tmp_path
 
 
@@ -50,7 +59,8 @@ def test_targets(folder: Path, text: str, target: Target) -> None:
         ("modle.py", "no such file: modle.py", "did you mean model.py?"),
         ("model", "no such file: model", "did you mean model.py?"),
         ("README.md", "README.md is not a Python file", "TARGET is"),
-        (".", ". is a folder without a config.json", "FOLDER/model.py"),
+        ("nets", "nets is a folder without a config.json, and 2 of its files define models", "assess nets/a.py"),
+        ("empty", "empty is a folder without a config.json and without a file that defines an nn.Module", ""),
         ("config.json", "no such file: config.json", "TARGET is"),
     ],
 )
