@@ -39,7 +39,7 @@ class _Redirect(TorchFunctionMode):
         if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
         if func is torch.Tensor.numpy and isinstance(args[0], FakeTensor):  # refused as if it were about subclasses
-            raise DataDependentOutputException("Tensor.numpy")
+            raise DataDependentOutputException("Tensor.numpy")  # type: ignore[arg-type]
         if func is torch.Tensor.type and len(args) > 1 and isinstance(args[1], str):
             args = (args[0], args[1].replace("torch.cuda.", "torch."), *args[2:])
         if any(map(_is_accelerator, args)):

@@ -175,4 +175,6 @@ def test_a_guess_that_fails_says_how_to_override_it(write: Write) -> None:
     )
     with pytest.raises(TypeError) as caught:
         found_model(open_file(path, target="none.py")).function()
-    assert caught.value.__notes__ == ["if this is not how the model is built: advisor assess none.py --model 'Net(...)'"]
+    assert caught.value.__notes__ == [
+        "if this is not how the model is built: advisor assess none.py --model 'Net(...)'"
+    ]
