@@ -8,6 +8,7 @@ import importlib
 import json
 import linecache
 import math
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import CodeType, SimpleNamespace
@@ -51,8 +52,10 @@ class Expression:
         try:
             return eval(self.code, {**self.scope, **bound})
         except NameError as error:
-            names = ", ".join([*bound, *_GIVEN])
-            error.add_note(f"{self.flag} is evaluated in the file's own namespace, plus {names}")
+            frames = traceback.extract_tb(error.__traceback__)
+            if frames[-1].filename == self.code.co_filename:  # not one of a function that the expression calls
+                names = ", ".join([*bound, *_GIVEN])
+                error.add_note(f"{self.flag} is evaluated in the file's own namespace, plus {names}")
             raise
 
 

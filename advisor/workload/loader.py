@@ -40,7 +40,7 @@ def load(spec: TargetSpec) -> tuple[Workload, WorkloadDescription]:
     """Import, find and check; the model itself is built only where the batch can't be known without it."""
     with _devices(), user_code(f"loading {spec.target}"):
         source = _source(spec, parse_target(spec.target))
-        builder = Builder(source.model)
+        builder = Builder(source.model, skipped=source.skipped)
         batch = _batch(spec, source, builder)
         has_target = batch is not None and batch.has_target
         loss, optimizer = _loss(spec, source, has_target=has_target), _optimizer(spec, source)

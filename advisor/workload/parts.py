@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,15 +49,21 @@ LARGE_DEFAULT = 1_000_000_000
 class Builder:
     """Builds the model, guarded, and remembers the last one: expressions may name it (`model.init_hidden(B)`)."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Part, *, skipped: Sequence[str] = ()) -> None:
         self._part = part
+        self._skipped = skipped
         self._last: weakref.ref[Any] | None = None
         self.guess = part.guess
         self._why = part.guess.why if part.guess else ""
 
     def __call__(self) -> Any:
-        with guarded():
-            model = self._part.function()
+        try:
+            with guarded():
+                model = self._part.function()
+        except NameError as error:
+            if self._skipped:
+                error.add_note(f"lines left out of the file: {'; '.join(self._skipped)}")
+            raise
         self._last = weakref.ref(model)
         if self.guess is not None and (size := _num_parameters(model)) >= LARGE_DEFAULT:
             why = f"{self._why}; its defaults make {size / 1e9:.1f} B parameters: is this what is trained?"

@@ -92,7 +92,9 @@ class Outcome:
             return Kind.CLEAR if all(a.is_clear for a in self.attempts) else Kind.WRONG
         if len(self.attempts) == 1:
             return Kind.AT_ONCE
-        named = all(set(_named(before.error)) & set(after.flags) for before, after in _pairs(self.attempts))
+        named = all(
+            before.warned or set(_named(before.error)) & set(after.flags) for before, after in _pairs(self.attempts)
+        )
         return Kind.WITH_NAMED if named else Kind.WITH_ALL
 
 

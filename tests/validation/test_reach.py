@@ -23,6 +23,8 @@ ASKS = reach.Attempt(flags=(), exit_code=2, error="error: Net(n) needs n\nhint: 
 BUG = reach.Attempt(flags=("model",), exit_code=101, error="Traceback (most recent call last):\n")
 NAMELESS = reach.Attempt(flags=(), exit_code=2, error="error: no\n")
 
+DOUBTED = reach.Attempt(flags=(), exit_code=0, parameters=7_000_000_000, warned=True)
+
 
 def built(*flags: str, parameters: int = 10) -> object:
     return reach.Attempt(flags=flags, exit_code=0, parameters=parameters)
@@ -45,6 +47,7 @@ def test_the_rows() -> None:
         ((ASKS, ASKS), "clear error"),
         ((ASKS, BUG), "wrong or unclear"),
         ((NAMELESS,), "wrong or unclear"),
+        ((DOUBTED, built("model")), "right with the flags the errors named"),
     ],
 )
 def test_the_judgement(attempts: tuple[object, ...], kind: str) -> None:

@@ -76,3 +76,15 @@ def test_the_report_says_what_was_left_out(write: Write) -> None:
     assert guess.chosen.startswith("lines 4 (ModuleNotFoundError")
     assert guess.flag == "--skip-failing-statements"
     assert spec.command().endswith("--skip-failing-statements")
+
+
+def test_a_name_that_went_with_what_was_left_out(write: Write) -> None:
+    source = SCRIPT.replace("parser.parse_args()", "parser.parse_args(['--no-such-flag'])")
+    path = write("script_u.py", source)
+    spec = TargetSpec(target=str(path), model="Net(1)", batch="model.width", skip_failing_statements=True)
+    workload, _ = load(spec)
+    with pytest.raises(NameError) as caught:
+        workload.build_model()
+    (note,) = caught.value.__notes__
+    assert note.startswith("lines left out of the file: ")
+    assert "10 (it called sys.exit(2))" in note
