@@ -66,7 +66,7 @@ def read_config(path: Path, *, inputs: Sequence[str] = (), model: str | None = N
 def _batch_flag(kind: Any, config: Any) -> str:
     """What to ask for where the configuration does not give all sizes."""
     if kind.main_input_name == "pixel_values" and kind.__name__.endswith("ForImageClassification"):
-        return f"--input f32:{config.num_channels}xHxW"
+        return f"--input f32:{_vision(config).num_channels}xHxW"
     return f"--batch 'dict({kind.main_input_name}=..., labels=...)'"
 
 
@@ -133,11 +133,13 @@ def _model_class(transformers: Any, config: Any, path: Path) -> tuple[Any, str |
     if kind is not None and _computes_loss(kind):
         return kind, None
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
-    tasks = ["CAUSAL_LM", "IMAGE_CLASSIFICATION"]
-    if getattr(config, "is_encoder_decoder", False):
-        tasks.insert(0, "SEQ_TO_SEQ_CAUSAL_LM")
+    tasks = ["CAUSAL_LM", "IMAGE_CLASSIFICATION", "CTC", "AUDIO_CLASSIFICATION"]
     if not getattr(config, "is_decoder", False):
-        tasks.insert(-2, "MASKED_LM")
+        tasks.insert(0, "MASKED_LM")
+    if getattr(config, "is_encoder_decoder", False):  # first: some have a head for their decoder alone, too
+        tasks = ["SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", *tasks]
+    if hasattr(config, "vision_config"):
+        tasks.insert(0, "IMAGE_TEXT_TO_TEXT")
     for task in tasks:
         name = getattr(auto, f"MODEL_FOR_{task}_MAPPING_NAMES").get(config.model_type)
         kind = getattr(transformers, name, None) if isinstance(name, str) else None
@@ -205,11 +207,17 @@ def _label_forms(name: str, config: Any, tokens: TensorForm) -> dict[str, Tensor
     return {}
 
 
+def _vision(config: Any) -> Any:
+    """The part of a configuration that describes the image: itself, or what CLIP and its kin hold it in."""
+    return getattr(config, "vision_config", config)
+
+
 def _image_forms(config: Any, given: TensorForm | None) -> tuple[Mapping[str, TensorForm], str | None]:
-    size = getattr(config, "image_size", None)
+    vision = _vision(config)
+    size = getattr(vision, "image_size", None)
     if given is None and size is None:
         return {}, None  # a convolutional network takes any size
     sides = tuple(size) if isinstance(size, list | tuple) else (size, size)
-    image = given or TensorForm(dtype="float32", shape=(config.num_channels, *sides))
+    image = given or TensorForm(dtype="float32", shape=(vision.num_channels, *sides))
     labels = TensorForm(dtype="int64", shape=(), low=0, high=config.num_labels)
     return {"pixel_values": image, "labels": labels}, None

@@ -9,7 +9,7 @@ theirs is here: fetch it from their own repositories, and install what they impo
 Each row is first estimated without a flag. Where that ends in an error, the flags its message names are added from the
 row, as often as messages name new ones; last of all, everything the row knows is given at once. The model is right when
 it has the parameters that the survey counted (nanochat: on the meta device, the survey counted a smaller one), or where
-a warning doubts the size of a default.
+a warning doubts the size of a default. `reach_outcomes.csv` holds the last outcome of each row.
 """
 
 from __future__ import annotations

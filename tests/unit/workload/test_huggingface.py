@@ -124,6 +124,26 @@ def test_configurations_that_say_too_little(read: Any, fields: dict[str, Any], m
     assert message in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("model_type", "head", "flag"),
+    [
+        ("wav2vec2", "Wav2Vec2ForCTC", "--batch 'dict(input_values=..., labels=...)'"),
+        ("whisper", "WhisperForConditionalGeneration", "--batch 'dict(input_features=..., labels=...)'"),
+        ("llava", "LlavaForConditionalGeneration", "--batch 'dict(input_ids=..., labels=...)'"),
+    ],
+)
+def test_speech_and_images_beside_text(read: Any, model_type: str, head: str, flag: str) -> None:
+    source = read(model_type=model_type)
+    assert source.name == head
+    assert source.batch is None  # nothing states how long a recording is
+    assert source.batch_flag == flag
+
+
+def test_images_of_a_model_of_images_and_text(read: Any) -> None:
+    source = read(model_type="clip", architectures=["CLIPForImageClassification"])
+    assert shapes(source)["pixel_values"] == (2, 3, 224, 224)
+
+
 def test_a_class_that_the_user_names(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(BERT))  # as before transformers 3: no model_type
