@@ -210,15 +210,23 @@ def _wait(pid: int, limit_s: float) -> int | None:
     return status
 
 
+def warm_up() -> None:
+    """What torch imports for its first trace takes longer than most cases: once, before the forks."""
+    server = _Server()
+    server.answer(messages.Load(spec=TargetSpec(target=str(MODELS / "mlp.py"))))
+    server.answer(messages.Trace(recipe=Recipe(micro_batch_size=2), target=GPU))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0, help="number of the first case")
     parser.add_argument("--limit", type=float, default=20.0, help="seconds for each case")
     arguments = parser.parse_args()
-    import advisor.trace.tracer
-    import advisor.workload.loader  # noqa: F401 (once, before the forks)
+    import torch
 
+    torch.set_num_threads(1)  # a fork has no threads of its parent's pool
+    warm_up()
     counts: Counter[str] = Counter()
     for number in range(arguments.seed, arguments.seed + arguments.cases):
         case = make_case(number)
