@@ -121,7 +121,7 @@ def _mutated_flags(rng: random.Random, flags: dict[str, object]) -> dict[str, ob
 
 
 def _change_line(rng: random.Random, source: str) -> str:
-    lines = source.splitlines(keepends=True)
+    lines = source.splitlines(keepends=True) or ["\n"]
     at = rng.randrange(len(lines))
     kind = rng.randrange(3)
     if kind == 0:
