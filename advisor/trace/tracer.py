@@ -337,12 +337,12 @@ def _module_record(name: str, module: torch.nn.Module) -> ModuleRecord:
     for key, value in module.__dict__.items():
         if key.startswith("_") or key == "training":
             continue
-        if isinstance(value, _PLAIN):
+        if type(value) in _PLAIN:  # not a subclass, an enumeration say: the parent process can't import the user's
             attributes.append((key, value))
         elif isinstance(value, tuple) and all(isinstance(item, int) for item in value):
             attributes.append((key, "x".join(map(str, value))))
     implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
-    if isinstance(implementation, str):  # Hugging Face: the switch that the option `attention` sets
+    if type(implementation) is str:  # Hugging Face: the switch that the option `attention` sets
         attributes.append(("attn_implementation", implementation))
     return ModuleRecord(
         name=name,

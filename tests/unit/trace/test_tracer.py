@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -397,3 +398,20 @@ def test_a_reference_cycle_dies_with_its_phase() -> None:
     [(first, *_), *_] = [[e.position for e in trace.events if e.storage == i and not e.is_alloc]
                          for i, s in enumerate(trace.storages) if s.nbytes == 4000]  # fmt: skip
     assert first == backward
+
+
+class Padding(StrEnum):
+    SAME = "same"
+
+
+class Padded(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(4, 8)
+        self.padding = Padding.SAME
+        self.label = "plain"
+
+
+def test_values_of_the_users_own_types_stay_behind() -> None:
+    # The parent process unpickles the records, and knows neither the user's modules nor numpy.
+    trace = trace_step(workload(Padded), CUDA)
+    assert dict(trace.modules[0].attributes) == {"in_features": 4, "out_features": 8, "label": "plain"}
