@@ -10,6 +10,8 @@ include/c10/core/AllocatorConfig.h of the torch 2.13.0 wheel.
 * A freed block merges with free neighbours. Segments go back to the device only when it has no memory left: then every
   segment without a live block does.
 
+* What an operator takes only if it is there (a workspace of cuDNN) never makes a step fail, but the segment it leaves
+  behind is cut up by what follows. Choosing an algorithm by trying them gives every unused segment back.
 * Later steps find the segments as the one before left them: on a nearly full device they are cut up further until
   nothing whole is left to give back. `repeats` runs the steady step again.
 
@@ -20,7 +22,7 @@ An expandable segment grows at its end and gives no pages back.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from advisor.trace.records import MemoryEvent
@@ -32,9 +34,18 @@ _LARGE_SEGMENT = 20 * 2**20  # kLargeBuffer
 _MIN_OWN_SEGMENT = 10 * 2**20  # kMinLargeAlloc
 _ROUND_LARGE = 2 * 2**20  # kRoundLarge
 
-# Fragmentation took less than 5 % of the capacity from a step that ran at first and not later: 132 published steps of
-# timm models between 80 and 104 % of an RTX 3090 (tests/validation/timm_3090.py, seed 7).
-_NEARLY_FULL = 0.85
+# Share of the capacity from which on fragmentation may make a step fail. It took less than 5 % of the capacity from a
+# step that ran at first and not later: 132 published steps of timm models between 80 and 104 % of an RTX 3090
+# (tests/validation/timm_3090.py, seed 7).
+NEARLY_FULL = 0.85
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scratch:
+    """What an operator takes and gives back before the next one, if there is room for it."""
+
+    kernels: tuple[int, ...]  # bytes of each, one after another
+    empties_cache: bool = False  # after each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +90,7 @@ def simulate(
     expandable_segments: bool = False,
     steady_from: int = 0,
     repeats: int = 0,
+    scratch: Mapping[int, Scratch] | None = None,
 ) -> AllocatorResult:
     """Run `events` through the allocator; `sizes[storage]` is 0 for what takes no device memory.
 
@@ -88,8 +100,12 @@ def simulate(
 
     Where the events nearly fill the capacity, the steady step, `events[steady_from:]`, runs up to `repeats` more times;
     only the reserved peak and `ran_out` take notice of those.
+
+    Args:
+        scratch: by index of the event that it follows.
     """
     allocator = _Allocator(capacity, expandable_segments)
+    scratch = scratch or {}
     blocks: dict[int, _Block] = {}
     allocated: list[int] = []
     block_bytes = [0] * len(sizes)
@@ -102,15 +118,17 @@ def simulate(
         elif nbytes := sizes[storage]:
             blocks[storage] = block = allocator.allocate(nbytes)
             block_bytes[storage] = block.size
-            if allocator.reserved > reserved_peak:
-                reserved_peak, reserved_peak_event = allocator.reserved, index
         allocated.append(allocator.allocated)
+        if (taken := scratch.get(index)) is not None:
+            allocator.borrow(taken)
+        if allocator.reserved > reserved_peak:
+            reserved_peak, reserved_peak_event = allocator.reserved, index
     peak = max(allocated, default=0)
     reserved_bytes = allocator.reserved
-    nearly_full = capacity is not None and peak >= _NEARLY_FULL * capacity
+    nearly_full = capacity is not None and peak >= NEARLY_FULL * capacity
     for _ in range(repeats if nearly_full else 0):
         before = allocator.layout()
-        reserved_peak = max(reserved_peak, _run_again(allocator, blocks, events[steady_from:], sizes))
+        reserved_peak = max(reserved_peak, _run_again(allocator, blocks, events, sizes, steady_from, scratch))
         if allocator.ran_out or allocator.layout() == before:
             break  # the job is over, or every later step is the same
     return AllocatorResult(
@@ -126,13 +144,18 @@ def simulate(
 
 
 def _run_again(
-    allocator: _Allocator, blocks: dict[int, _Block], events: Sequence[MemoryEvent], sizes: Sequence[int]
+    allocator: _Allocator,
+    blocks: dict[int, _Block],
+    events: Sequence[MemoryEvent],
+    sizes: Sequence[int],
+    steady_from: int,
+    scratch: Mapping[int, Scratch],
 ) -> int:
     """One more steady step; returns the most that was reserved. What the last one left behind, this one replaces."""
     highest = 0
-    for event in events:
-        storage = event.storage
-        if not event.is_alloc:
+    for index in range(steady_from, len(events)):
+        storage = events[index].storage
+        if not events[index].is_alloc:
             if (block := blocks.pop(storage, None)) is not None:
                 allocator.free(block)
         elif nbytes := sizes[storage]:
@@ -140,7 +163,9 @@ def _run_again(
             blocks[storage] = allocator.allocate(nbytes)
             if left is not None:
                 allocator.free(left)
-            highest = max(highest, allocator.reserved)
+        if (taken := scratch.get(index)) is not None:
+            allocator.borrow(taken)
+        highest = max(highest, allocator.reserved)
     return highest
 
 
@@ -153,6 +178,13 @@ def live_after(events: Sequence[MemoryEvent], index: int) -> tuple[int, ...]:
         else:
             live.pop(event.storage, None)
     return tuple(live)
+
+
+def _segment(size: int) -> int:
+    """Bytes of the segment that a rounded request gets."""
+    if size <= _SMALL:
+        return _SMALL_SEGMENT
+    return _LARGE_SEGMENT if size < _MIN_OWN_SEGMENT else -(-size // _ROUND_LARGE) * _ROUND_LARGE
 
 
 class _Block:
@@ -220,6 +252,23 @@ class _Allocator:
         self.allocated += block.size
         return block
 
+    def borrow(self, scratch: Scratch) -> None:
+        """Take and give back what a free block or a segment within the capacity holds."""
+        for nbytes in scratch.kernels:
+            if self._has_room(nbytes):
+                self.free(self.allocate(nbytes))
+            if scratch.empties_cache:
+                self._release_cached()
+
+    def _has_room(self, nbytes: int) -> bool:
+        size = -(-nbytes // _MIN_BLOCK) * _MIN_BLOCK
+        pool = self._small if size <= _SMALL else self._large
+        if self.capacity is None or bisect_left(pool.free, (size,)) < len(pool.free):
+            return True
+        if self.reserved + _segment(size) > self.capacity:
+            self._release_cached()
+        return self.reserved + _segment(size) <= self.capacity
+
     def free(self, block: _Block) -> None:
         self.allocated -= block.size
         pool = block.pool
@@ -255,12 +304,7 @@ class _Allocator:
             block.pool.end = block
 
     def _new_segment(self, pool: _Pool, size: int) -> _Block:
-        if pool.is_small:
-            segment = _SMALL_SEGMENT
-        elif size < _MIN_OWN_SEGMENT:
-            segment = _LARGE_SEGMENT
-        else:
-            segment = -(-size // _ROUND_LARGE) * _ROUND_LARGE
+        segment = _segment(size)
         self._reserve(segment)
         block = _Block(pool, self._next_address, segment)
         self._next_address += segment

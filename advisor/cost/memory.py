@@ -4,12 +4,14 @@
 
 Reserved comes from the allocator's simulation over the two traced steps on the device, releasable from a second one on
 a device that has no byte to spare. Where little room is left, the steady step runs several times more: each cuts up the
-segments that the one before it left, so one that ran at first may find no hole that is large enough later. CPU
-targets have no caching allocator: bytes count as asked for, and there is no context.
+segments that the one before it left, so one that ran at first may find no hole that is large enough later. CPU targets
+have no caching allocator: bytes count as asked for, and there is no context.
 
 Workspaces. cuBLAS takes one per thread from the caching allocator at its first matmul and keeps it (forward and
 backward run in two threads). cuDNN takes a convolution's from the caching allocator too, and falls back to an algorithm
-that needs less where there is none left: nothing is required for it.
+that needs less where there is none left: nothing is required for it, but it cuts up memory. Its size is not known
+without the device, so a nearly full step with convolutions is simulated with several (`scratch.py`). It is said not to
+fit where two of them run out of memory, and the verdict is undetermined where they do not agree.
 
 Known limitations: one stream; memory that other processes or a display take is not known.
 """
@@ -21,9 +23,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from advisor.cost.allocator import AllocatorResult, live_after, simulate, sum_live
+from advisor.cost.allocator import NEARLY_FULL, AllocatorResult, Scratch, live_after, simulate, sum_live
 from advisor.cost.classes import MATMUL_CLASSES, classify
 from advisor.cost.estimate import FitVerdict, MemoryEstimate, Peak
+from advisor.cost.scratch import SCRATCH_SCALES, scratch
 from advisor.cost.surroundings import Span, communication, context, memory_band, usable_memory
 from advisor.hardware.profile import DeviceProfile
 from advisor.trace.records import Category, MemoryEvent, Phase, StepTrace, StorageRecord
@@ -62,27 +65,16 @@ def estimate_memory(
     sizes = [0 if storage.on_host else storage.nbytes for storage in trace.storages]
     if device.device_type == "cpu":
         result = sum_live(trace.events, sizes)
-        needed = result.reserved_peak_bytes
+        lowest = needed = highest = result.reserved_peak_bytes
     else:
         room = max(0, usable.low - outside.high - links.high)
-        result = simulate(
-            trace.events,
-            sizes,
-            capacity=room,
-            expandable_segments=expandable_segments,
-            steady_from=sum(event.position < trace.steady_start for event in trace.events),
-            repeats=_REPEATS,
-        )
-        least = simulate(trace.events, sizes, capacity=0, expandable_segments=expandable_segments)
-        needed = result.reserved_peak_bytes
-        if not result.ran_out:
-            needed = min(needed, least.reserved_peak_bytes)
+        result, (lowest, needed, highest) = _simulated(trace, sizes, room, expandable_segments=expandable_segments)
     share = memory_band(device)
-    low = int(needed * share.low) + outside.low + links.low
-    high = int(needed * share.high) + outside.high + links.high
+    low = int(lowest * share.low) + outside.low + links.low
+    high = int(highest * share.high) + outside.high + links.high
     enough = int(needed * share.fits) + outside.high + links.high
     peaks = _Peaks(trace, result)
-    highest = peaks.highest()
+    at = peaks.highest()
     return MemoryEstimate(
         allocated_peak_bytes=result.allocated_peak_bytes,
         reserved_peak_bytes=result.reserved_peak_bytes,
@@ -96,13 +88,46 @@ def estimate_memory(
         usable_bytes=usable.low,
         fits=enough <= usable.low,
         verdict=_verdict(low, high, usable.low),
-        peak=peaks.describe(highest),
-        next_peak=peaks.next_to(highest),
+        peak=peaks.describe(at),
+        next_peak=peaks.next_to(at),
         first_step_peak=peaks.describe(peaks.highest_of_first_step()),
-        by_module=peaks.activations_by_module(highest),
+        by_module=peaks.activations_by_module(at),
         host_bytes=_host_peak(trace),
         sources=_sources(usable, outside, links, share.source, device),
     )
+
+
+def _simulated(
+    trace: StepTrace, sizes: list[int], room: int, *, expandable_segments: bool
+) -> tuple[AllocatorResult, tuple[int, int, int]]:
+    """What the allocator does in `room` bytes; what must be there: at least, decided on, and at most.
+
+    More than `room` is needed where a step, the first ones or a later one, runs out of memory. They differ where
+    workspaces of another size would lead to another end.
+    """
+    least = simulate(trace.events, sizes, capacity=0, expandable_segments=expandable_segments)
+    workspaces: list[dict[int, Scratch]] = []
+    if NEARLY_FULL * room <= least.allocated_peak_bytes <= room and not expandable_segments:
+        workspaces = [taken for scale in SCRATCH_SCALES if (taken := scratch(trace, scale))]
+    runs = [
+        simulate(
+            trace.events,
+            sizes,
+            capacity=room,
+            expandable_segments=expandable_segments,
+            steady_from=sum(event.position < trace.steady_start for event in trace.events),
+            repeats=_REPEATS,
+            scratch=taken,
+        )
+        for taken in ({}, *workspaces)
+    ]
+
+    def needed(run: AllocatorResult) -> int:
+        return run.reserved_peak_bytes if run.ran_out else min(run.reserved_peak_bytes, least.reserved_peak_bytes)
+
+    runs.sort(key=needed)
+    deciding = runs[-2] if len(runs) > 1 else runs[0]
+    return deciding, (needed(runs[0]), needed(deciding), needed(runs[-1]))
 
 
 def _verdict(low: int, high: int, usable: int) -> FitVerdict:

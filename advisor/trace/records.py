@@ -209,6 +209,7 @@ class StepTrace:
     micro_batch_size: int
     num_microbatches: int
     tokens_per_sample: int | None  # length of the integer sequence fed in, if there is one
+    cudnn_benchmark: bool = False  # torch.backends.cudnn.benchmark, as the user's code left it
     collectives: tuple[CollectiveRecord, ...] = ()
     notes: tuple[str, ...] = field(default=())  # what was assumed, redirected or not traced; printed in the report
 

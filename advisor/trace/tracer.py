@@ -328,6 +328,7 @@ class _Run:
             micro_batch_size=execution.micro_batch_size,
             num_microbatches=execution.num_microbatches,
             tokens_per_sample=_tokens_per_sample(self.batch, execution.micro_batch_size),
+            cudnn_benchmark=torch.backends.cudnn.benchmark,
             notes=tuple(self.notes),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,19 @@ def test_the_carried_rows_are_the_published_ones() -> None:
     assert all(row.batch in timm_3090.LADDER and row.step_s > 0 for row in rows)
 
 
+ROW = timm_3090.Row(model="x", layout="nchw", image_size=224, parameters=1_230_000, batch=64, step_s=1.0)
+GOOD = timm_3090.Outcome(row=ROW, parameters=1_234_567, fits=True, next_fits=False, step_s=1.1, low_s=0.9, high_s=1.2)
+
+
 def test_a_model_that_cannot_be_assessed_counts_as_a_miss() -> None:
-    row = timm_3090.Row(model="x", layout="nchw", image_size=224, batch=64, step_s=1.0)
-    good = timm_3090.Outcome(row=row, fits=True, next_fits=False, step_s=1.1, low_s=0.9, high_s=1.2)
-    figures = timm_3090.summarise([good, timm_3090.Outcome(row=row, error="KeyError: 'x'")])
+    figures = timm_3090.summarise([GOOD, timm_3090.Outcome(row=ROW, error="KeyError: 'x'")])
     assert (figures.decisions, figures.right, figures.wrong_fits, figures.in_band) == (4, 2, 0, 1)
     assert figures.median == pytest.approx(0.1)
+
+
+def test_a_model_with_other_parameters_is_named() -> None:
+    figures = timm_3090.summarise([GOOD, replace(GOOD, parameters=2_000_000)])
+    assert (figures.changed, figures.decisions, figures.right) == (("x",), 4, 4)
 
 
 @pytest.mark.models

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.cost.allocator import live_after, simulate, sum_live
+from advisor.cost.allocator import Scratch, live_after, simulate, sum_live
 from advisor.trace.records import MemoryEvent
 
 MIB = 2**20
@@ -114,6 +114,40 @@ def test_a_full_device_with_a_segment_to_spare_did_not_run_out() -> None:
     sizes, events = [12 * MIB, 14 * MIB], alloc(0) + free(0) + alloc(1)
     assert not simulate(events, sizes, capacity=14 * MIB).ran_out
     assert simulate(events, sizes, capacity=13 * MIB).ran_out
+
+
+def test_scratch_is_taken_where_there_is_room_and_leaves_its_segment_behind() -> None:
+    sizes, events, scratch = [20 * MIB, 20 * MIB], alloc(0, 1), {0: Scratch(kernels=(30 * MIB, 30 * MIB))}
+    # 30 MiB once: the second kernel and then the other storage find the segment that the first left
+    assert simulate(events, sizes, capacity=50 * MIB, scratch=scratch).reserved_peak_bytes == 50 * MIB
+    # no room for 30 beside 20: nothing is taken, and nothing fails
+    tight = simulate(events, sizes, capacity=49 * MIB, scratch=scratch)
+    assert (tight.reserved_peak_bytes, tight.ran_out) == (40 * MIB, False)
+    assert tight.allocated == (20 * MIB, 40 * MIB)
+
+
+def test_scratch_can_make_a_later_request_fail() -> None:
+    # 24 MiB goes into the 30 that the scratch left, so only the segment of 20 can go back when 40 is asked for
+    sizes, events = [20 * MIB, 24 * MIB, 40 * MIB], alloc(0) + free(0) + alloc(1, 2)
+    alone = simulate(events, sizes, capacity=64 * MIB)
+    assert (alone.reserved_peak_bytes, alone.ran_out) == (64 * MIB, False)
+    beside = simulate(events, sizes, capacity=64 * MIB, scratch={1: Scratch(kernels=(30 * MIB,))})
+    assert (beside.reserved_peak_bytes, beside.ran_out) == (70 * MIB, True)
+
+
+def test_trying_algorithms_empties_the_cache() -> None:
+    sizes, events = [20 * MIB, 24 * MIB], alloc(0) + free(0) + alloc(1)
+    kept, emptied = (
+        simulate(events, sizes, scratch={1: Scratch(kernels=(30 * MIB,), empties_cache=empties)})
+        for empties in (False, True)
+    )
+    assert (kept.reserved_bytes, emptied.reserved_bytes) == (50 * MIB, 24 * MIB)
+
+
+def test_scratch_is_borrowed_in_later_steps_too() -> None:
+    sizes, events = [20 * MIB, 30 * MIB], alloc(0, 1) + free(0, 1)
+    result = simulate(events, sizes, capacity=58 * MIB, repeats=1, scratch={0: Scratch(kernels=(8 * MIB,))})
+    assert (result.reserved_peak_bytes, result.ran_out) == (50 * MIB, False)
 
 
 def test_storages_without_device_memory_are_skipped() -> None:

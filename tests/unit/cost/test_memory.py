@@ -44,7 +44,7 @@ def test_required_is_the_sum_of_its_parts() -> None:
     assert found.required_bytes == parts + found.workspace_bytes + found.communication_bytes
     assert found.low_bytes <= found.required_bytes <= found.high_bytes
     assert found.allocated_peak_bytes <= found.reserved_peak_bytes
-    assert found.context_bytes == 1926 * MIB
+    assert found.context_bytes == 1644 * MIB
 
 
 @pytest.mark.parametrize(
